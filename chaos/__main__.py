@@ -11,6 +11,7 @@ import signal
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from chaos.chart import draw
@@ -20,7 +21,11 @@ from chaos.evidence import findings
 from chaos.evidence.records import Evidence
 from chaos.report import complaints, table
 from chaos.run import chaos
+from chaos.systems import broadcast, timers
 from chaos.systems.definitions import COLLECTING, LANES, RECIPE, WEBHOOK, System
+
+#: Less than the time after which a run without progress is given up.
+LONGEST_TIMER_S = 60.0
 
 
 def main() -> int:
@@ -42,6 +47,18 @@ def main() -> int:
 
 
 def _systems(arguments: argparse.Namespace) -> list[System]:
+    chosen = _chosen(arguments)
+    if arguments.broadcast:
+        recipients = {broadcast.RECIPIENTS: str(round(arguments.seconds * broadcast.RATE))}
+        chosen = [replace(system, settings={**system.settings, **recipients}) for system in chosen]
+    if not arguments.timers:
+        return chosen
+    each = max(round(arguments.timers / (arguments.seconds * arguments.rate)), 1)
+    added = {timers.EACH: str(each), timers.LONGEST_S: str(min(arguments.seconds / 2, LONGEST_TIMER_S))}
+    return [replace(system, settings={**system.settings, **added}) for system in chosen]
+
+
+def _chosen(arguments: argparse.Namespace) -> list[System]:
     if arguments.both:
         return [LANES, RECIPE]
     if arguments.collect:
@@ -87,6 +104,10 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--webhook", action="store_true", help="receive updates by webhook, with two receivers")
     parser.add_argument("--collect", action="store_true", help="with COLLECT=messages and INTERRUPT=on")
+    parser.add_argument(
+        "--timers", type=int, default=0, help="how many timers the updates set, all together (default: none)"
+    )
+    parser.add_argument("--broadcast", action="store_true", help="a broadcast runs beside the updates")
     parser.add_argument("--both", action="store_true", help="lanes, then the recipe; the exit code is that of lanes")
     parser.add_argument(
         "--keep", type=Path, help="a new folder for the history and the logs (default: nothing is kept)"

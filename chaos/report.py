@@ -32,6 +32,8 @@ def _cells(evidence: Evidence, verdict: Judgement) -> dict[str, str]:
         "finished more than once": str(verdict.duplicates),
         "started late, without effect": str(verdict.late_starts),
         "ran with others; interrupted": f"{verdict.in_groups:,}; {verdict.interrupted:,}",
+        "timers; sent twice; late p50, p99, max": _timers(verdict),
+        "broadcast": ", ".join(f"{count:,} {result}" for result, count in evidence.results.items()) or "–",
         "recovery after a kill, median; max": _recovery(verdict.recoveries_s),
     }
 
@@ -40,6 +42,14 @@ def _count(kind: str, number: int, evidence: Evidence) -> str:
     """A dash if the system does not have this feature."""
     has = {"innocents buried": evidence.buried is not None, "sessions wrong": evidence.sessions is not None}
     return str(number) if has.get(kind, True) else "–"
+
+
+def _timers(verdict: Judgement) -> str:
+    late_s = verdict.timers_late_s
+    if not late_s:
+        return "–"
+    p50, p99 = (late_s[int(len(late_s) * share)] for share in (0.5, 0.99))
+    return f"{len(late_s):,}; {verdict.timers_sent_twice}; {p50:.3f} s, {p99:.1f} s, {late_s[-1]:.1f} s"
 
 
 def _recovery(times_s: Sequence[float]) -> str:

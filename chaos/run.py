@@ -23,7 +23,7 @@ from chaos.faults import drills
 from chaos.faults.inject import FaultInjector
 from chaos.faults.plan import faults
 from chaos.faults.proxy import HOST, Link, Network
-from chaos.systems import bot
+from chaos.systems import bot, broadcast, timers
 from chaos.systems.definitions import System
 from chaos.systems.feed import Feed
 from chaos.systems.processes import Processes
@@ -54,6 +54,13 @@ class Chaos:
     buried: list[int] | None = None
     sessions: dict[str, int] | None = None
     drills: list[str] = field(default_factory=list)
+    results: dict[str, int] = field(default_factory=dict)
+    missed: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def recipients(self) -> int:
+        """Those of the broadcast; 0: there is none."""
+        return int(self.system.settings.get(broadcast.RECIPIENTS, 0))
 
     def run(self, seconds: float, seed: int, rate: float, every_s: float) -> None:
         """Runs for `seconds`, then until all updates are done or none has finished for `give_up_after_s`."""
@@ -61,6 +68,9 @@ class Chaos:
             self.processes.start(name)
         feed = Feed(self.telegram, seed, rate, self.system.repeats)
         feed.start()
+        if self.recipients:
+            with Redis(port=self.injector.redis.port) as client:
+                broadcast.start(client, self.telegram.token, self.recipients)
         ends_s = time.monotonic() + seconds
         for planned in faults(seed, self.system, every_s):
             if not self._restart_ended_for(planned.pause_s, ends_s):
@@ -92,12 +102,18 @@ class Chaos:
             parts=self.processes.started,
             backlog=self.samples.backlog,
             drills=self.drills,
+            timers_each=int(self.system.settings.get(timers.EACH, 0)),
+            recipients=self.recipients,
+            results=self.results,
+            missed=self.missed,
         ).save(self.folder)
 
     def _read_final_state(self, client: Redis) -> None:
         """Must run before a drill empties the database."""
         self.buried = sorted(self.system.buried(client)) if self.system.buried else None
         self.sessions = self.system.sessions(client) if self.system.sessions else None
+        if self.recipients:
+            self.results, self.missed = broadcast.results(client)
 
     def _drill(self, client: Redis) -> None:
         self.drills += drills.two_deployments(self.system, self.processes, self.folder)
@@ -173,7 +189,7 @@ def _environment(
         **listening,
         "BOT_TOKEN": telegram.token,
         "BOT_API_URL": f"http://{HOST}:{links[part, 'telegram'].port}",
-        "BOT": "chaos.systems.bot:handle",
+        "BOT": "chaos.systems.bot:bot",
         "REDIS_URL": f"redis://{HOST}:{links[part, 'redis'].port}/0",
         "ORDER_BY": system.order_by,
         "LEASE_SECONDS": str(LEASE_S),

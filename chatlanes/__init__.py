@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from chatlanes import lanes, traces
-    from chatlanes.bot import Bot, Context, SessionError, UpdateTimeoutError
+    from chatlanes.bot import Bot, Context, Schedule, SessionError, Timer, UpdateTimeoutError
     from chatlanes.bot.current import current
     from chatlanes.poller import run
     from chatlanes.settings import Settings, SettingsError, load
@@ -25,9 +25,11 @@ _PUBLIC = {
     "Bot": "chatlanes.bot",
     "BotApi": "chatlanes.telegram.client",
     "Context": "chatlanes.bot",
+    "Schedule": "chatlanes.bot",
     "SessionError": "chatlanes.bot",
     "Settings": "chatlanes.settings",
     "SettingsError": "chatlanes.settings",
+    "Timer": "chatlanes.bot",
     "UpdateTimeoutError": "chatlanes.bot",
     "app": "chatlanes.tasks.app",
     "current": "chatlanes.bot",
@@ -41,9 +43,11 @@ __all__ = [
     "Bot",
     "BotApi",
     "Context",
+    "Schedule",
     "SessionError",
     "Settings",
     "SettingsError",
+    "Timer",
     "UpdateTimeoutError",
     "app",
     "current",

@@ -8,7 +8,7 @@ from celery import Celery
 from celery.signals import worker_ready
 from kombu import Exchange, Queue
 
-from bench.apps import endless, no_op, slow_chat
+from bench.apps import bot, endless, no_op, slow_chat
 from bench.measure.scale import QUEUES
 from chatlanes import lanes
 from chatlanes.lanes.fast import table
@@ -30,6 +30,7 @@ if release_after := os.environ.get(endless.RELEASE_AFTER):
 
 noop = app.task(name="bench.noop")(no_op.handle)
 hold = app.task(name="bench.hold")(endless.handle)
+start = app.task(name="bench.start")(bot.record)
 chat = app.task(name="bench.chat")(slow_chat.handle)
 
 worker_ready.connect(no_op.say_ready)

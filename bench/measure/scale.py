@@ -47,6 +47,7 @@ class Scale:
     costed: int  # updates whose processor time and bytes are counted
     counted: int  # updates whose commands are counted
     policies: tuple[str, ...]  # of recovery
+    replies: int  # live updates, and recipients, of a round of the broadcast row
     bursts: int  # of ten messages
     interrupts: int  # in a round
     uncollected: int  # updates of a round that never belong together
@@ -60,6 +61,10 @@ class Scale:
     rates_s: float  # length of a round of the rates
     scaled: int
     sizes: int
+    timers: int  # that wait
+    fired: int  # timers whose lateness is measured
+    later: int  # tasks with a countdown
+    later_s: float  # the countdown
 
 
 FULL = Scale(
@@ -92,6 +97,7 @@ FULL = Scale(
     costed=4_000,
     counted=1_000,
     policies=("lease 15 s", "lease 3 s", "stock"),
+    replies=300,
     bursts=4_000,
     interrupts=20,
     uncollected=8_000,
@@ -105,6 +111,10 @@ FULL = Scale(
     rates_s=15.0,
     scaled=20_000,
     sizes=5,
+    timers=100_000,
+    fired=20_000,
+    later=50_000,
+    later_s=60.0,
 )
 
 WIDE = replace(
@@ -115,6 +125,7 @@ WIDE = replace(
     backlogs=(1_000, 10_000, 100_000, 1_000_000),
     lanes=(10, 500, 1_000_000),
     worked=1_000_000,
+    timers=1_000_000,
 )
 
 QUICK = Scale(
@@ -147,6 +158,7 @@ QUICK = Scale(
     costed=400,
     counted=100,
     policies=("lease 3 s",),
+    replies=30,
     bursts=200,
     interrupts=2,
     uncollected=500,
@@ -160,4 +172,8 @@ QUICK = Scale(
     rates_s=0.5,
     scaled=600,
     sizes=1,
+    timers=1_000,
+    fired=500,
+    later=200,
+    later_s=8.0,
 )

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from bench.measure.figures import Result
 from bench.measure.harness import Harness
 from bench.rows.bots import calls, frameworks, rates, sessions, whole_bots
-from bench.rows.delivery import conversations, intake, latency, recovery, webhook
-from bench.rows.resources import costs, dedup, growth, idle, memory, worker_memory
+from bench.rows.delivery import broadcast, conversations, intake, latency, recovery, webhook
+from bench.rows.resources import costs, countdown, dedup, growth, idle, memory, timers, worker_memory
 from bench.rows.throughput import hot_lane, no_op, peers, pieces, recipe, scaling, slow_chat
 
 ROWS: dict[str, Callable[[Harness], list[Result]]] = {
@@ -24,6 +24,8 @@ ROWS: dict[str, Callable[[Harness], list[Result]]] = {
     "frameworks": frameworks.run,
     "hot-lane": hot_lane.run,
     "memory": memory.run,
+    "timers": timers.run,
+    "countdown": countdown.run,
     "dedup": dedup.run,
     "rates": rates.run,
     "sessions": sessions.run,
@@ -33,6 +35,7 @@ ROWS: dict[str, Callable[[Harness], list[Result]]] = {
     "growth": growth.run,
     "recovery": recovery.run,
     "conversations": conversations.run,
+    "broadcast": broadcast.run,
     "scaling": scaling.run,
 }
 

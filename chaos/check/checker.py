@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from chaos.check import groups, order, recovery, repeated_messages, stale_calls
+from chaos.check import broadcast, groups, order, recovery, repeated_messages, stale_calls, timers
 from chaos.check.violation import Violation
 from chaos.evidence.records import Evidence
 from chaos.systems import poison
@@ -31,6 +31,8 @@ class Judgement:
     twice_in_flight: int = 0  #: messages sent again after a fault during the first call, whose outcome is unknown
     in_groups: int = 0  #: updates that ran together with others
     interrupted: int = 0  #: updates of which a run was interrupted
+    timers_late_s: list[float] = field(default_factory=list)  #: of each timer that fired, sorted
+    timers_sent_twice: int = 0  #: timers whose message Telegram got more than once
     recoveries_s: list[float] = field(default_factory=list)  #: one per kill that met an update in flight
 
     @property
@@ -54,6 +56,10 @@ def check(evidence: Evidence) -> Judgement:
             "poison not buried": _poison_not_buried(evidence),
             "sessions wrong": _sessions_wrong(evidence, finished),
             "sent twice without need": otherwise,
+            "recipients lost": broadcast.lost(evidence),
+            "recipients reached twice": broadcast.wrong(evidence),
+            "timers lost": timers.lost(evidence),
+            "timers fired twice, early, or of a buried update": timers.wrong(evidence),
         },
         updates=len(finished),
         runs=len(evidence.runs),
@@ -62,6 +68,8 @@ def check(evidence: Evidence) -> Judgement:
         twice_in_flight=len(in_flight),
         in_groups=len({update for run in valid if run.group[1:] for update in run.group}),
         interrupted=0 if evidence.book is None else len(evidence.book.interrupted),
+        timers_late_s=timers.lateness_s(evidence),
+        timers_sent_twice=sum(count > 1 for count in evidence.timer_messages.values()),
         recoveries_s=recovery.times_s(evidence),
     )
 

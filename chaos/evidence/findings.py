@@ -12,7 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from chaos.evidence.aof import book_in
-from chaos.evidence.records import Evidence, InjectedFault, effects_in, groups_in, runs_in
+from chaos.evidence.records import (
+    Evidence,
+    InjectedFault,
+    TimerRun,
+    effects_in,
+    groups_in,
+    messages_of_broadcast,
+    messages_of_timers,
+    runs_in,
+    timers_in,
+)
+from chaos.systems import timers
 
 FILE, HISTORY, AOF_COPY = "findings.json", "history.jsonl", "aof"
 
@@ -32,6 +43,10 @@ class Findings:
     parts: dict[int, str]
     backlog: list[tuple[float, int]]
     drills: list[str] = field(default_factory=list)
+    timers_each: int = 0
+    recipients: int = 0
+    results: dict[str, int] = field(default_factory=dict)
+    missed: dict[int, str] = field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
         (folder / FILE).write_text(json.dumps(asdict(self)))
@@ -63,4 +78,16 @@ def evidence(folder: Path) -> Evidence:
         book=book,
         sessions=found.sessions,
         parts={int(pid): name for pid, name in found.parts.items()},
+        timers=_timers(folder),
+        timer_messages=messages_of_timers(found.calls),
+        timers_each=found.timers_each,
+        recipients=found.recipients,
+        results=found.results,
+        missed={int(chat): reason for chat, reason in found.missed.items()},
+        broadcast_messages=messages_of_broadcast(found.calls),
     )
+
+
+def _timers(folder: Path) -> list[TimerRun]:
+    file = folder / timers.FILE
+    return timers_in(map(json.loads, file.read_text().splitlines())) if file.exists() else []

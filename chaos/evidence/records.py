@@ -6,15 +6,20 @@ uses too.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from chaos.evidence.aof import FOREVER, Book, Holds
+from chaos.systems import broadcast
 from chaos.systems.poison import is_poison
+from chaos.systems.timers import TEXT
 
 Record = dict[str, Any]
+
+#: Begin the texts of messages that do not answer an update.
+OTHERS = (TEXT, broadcast.TEXT)
 
 
 @dataclass
@@ -72,6 +77,18 @@ class Effect:
 
 
 @dataclass(frozen=True)
+class TimerRun:
+    """A run of a timer. `id`: of its message; `from_s`: the time of the call that set it, and its seconds."""
+
+    name: str
+    id: str
+    from_s: float
+    due_s: float
+    at_s: float
+    has_ended: bool
+
+
+@dataclass(frozen=True)
 class InjectedFault:
     """`pids` are the killed processes, `for_s` is the duration, `updates` are the updates to terminate."""
 
@@ -99,6 +116,16 @@ class Evidence:
     book: Book | None
     sessions: dict[str, int] | None
     parts: dict[int, str]
+    timers: Sequence[TimerRun] = ()
+    #: How many messages of each timer Telegram has got, by its name.
+    timer_messages: Mapping[str, int] = field(default_factory=dict)
+    timers_each: int = 0
+    #: Of a broadcast: the number of its recipients, of each result, and the reason of each chat that was not reached;
+    #: and how many messages each chat has got.
+    recipients: int = 0
+    results: Mapping[str, int] = field(default_factory=dict)
+    missed: Mapping[int, str] = field(default_factory=dict)
+    broadcast_messages: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def terminated(self) -> frozenset[int]:
@@ -162,7 +189,37 @@ def _called(run: HandlerRun, record: Record, outcome: str) -> None:
 
 def effects_in(calls: Iterable[Record]) -> list[Effect]:
     """The calls that the simulator received and executed, with the marks of chaos/systems/bot.py."""
-    return [_effect(call) for call in calls if call["ok"] and call["method"] == "sendMessage"]
+    return [_effect(call) for call in calls if _is_message(call) and not call["params"]["text"].startswith(OTHERS)]
+
+
+def timers_in(records: Iterable[Record]) -> list[TimerRun]:
+    """The runs in a history of timers. The end of a run that was frozen may belong to a later one of its message."""
+    begun, ended = [], set()
+    for record in records:
+        if record["what"] == "end":
+            ended.add(record["id"])
+        else:
+            begun.append(record)
+    return [
+        TimerRun(each["name"], each["id"], each["from_s"], each["due_s"], each["at_s"], each["id"] in ended)
+        for each in begun
+    ]
+
+
+def messages_of_timers(calls: Iterable[Record]) -> Counter[str]:
+    """How many messages of each timer Telegram has got."""
+    texts = (call["params"]["text"] for call in calls if _is_message(call))
+    return Counter(text.removeprefix(TEXT) for text in texts if text.startswith(TEXT))
+
+
+def messages_of_broadcast(calls: Iterable[Record]) -> Counter[int]:
+    """How many messages of the broadcast each chat has got."""
+    sent = (call["params"] for call in calls if _is_message(call))
+    return Counter(int(params["chat_id"]) for params in sent if params["text"] == broadcast.TEXT)
+
+
+def _is_message(call: Record) -> bool:
+    return bool(call["ok"]) and call["method"] == "sendMessage"
 
 
 def _effect(call: Record) -> Effect:

@@ -146,7 +146,8 @@ class FaultInjector:
         url = f"redis://127.0.0.1:{self.redis.port}/0"
         try:
             with Redis.from_url(url, socket_timeout=1.0) as client:
-                running: list[bytes] = client.zrange(keys.LEASES, 0, -1)
+                leased: list[bytes] = client.zrange(keys.LEASES, 0, -1)
+            running = [each for each in leased if b":timer:" not in each and b":broadcast:" not in each]
             asked += [each.decode() for each in running[int(planned.amount * len(running)) :][:1]]
             if not asked:
                 return ()

@@ -20,7 +20,8 @@ from typing import Any, Protocol
 import requests
 from celery import current_task
 
-from chaos.systems import poison
+from chaos.systems import poison, timers
+from chatlanes import Bot
 from chatlanes.updates import keys_of
 
 HISTORY, SLOWEST_S, ORDER = "CHAOS_HISTORY", "CHAOS_SLOWEST_S", "ORDER_BY"
@@ -62,6 +63,8 @@ def handle(ctx: HandlerContext) -> None:
 
 
 def _handle(ctx: HandlerContext, run: _Run) -> None:
+    if timers.EACH in os.environ:
+        timers.set_timers(ctx, run.first)  # type: ignore[arg-type]
     _work()
     run.call(0)
     _work()
@@ -131,3 +134,6 @@ requests.Session.send = _sign  # type: ignore[method-assign, assignment]
 @cache
 def _file(_: int) -> int:
     return os.open(os.environ[HISTORY], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+
+bot = Bot(handle, on_timer=timers.on_timer)

@@ -11,6 +11,7 @@ from redis import Redis
 
 from chaos.systems import recipe
 from chaos.systems.bot import HANDLED
+from chaos.systems.broadcast import unreached
 from chatlanes.bot.session.stored import SESSION
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.store import Store
@@ -77,9 +78,15 @@ def _left_in_queues(client: Redis) -> int:
     return sum(client.llen(f"updates.{number}") for number in range(recipe.QUEUES)) + client.hlen("unacked")
 
 
+def _waiting_timers(client: Redis) -> int:
+    count: int = client.zcard(keys.TIMERS)
+    return count + unreached(client)
+
+
 def _dead_letters(client: Redis) -> frozenset[int]:
     message_ids: list[bytes] = client.zrange(keys.DEAD, 0, -1)  # type: ignore[assignment]
-    return frozenset(int(message_id.rpartition(b":")[2]) for message_id in message_ids)
+    updates = [message_id for message_id in message_ids if b":broadcast:" not in message_id]
+    return frozenset(int(message_id.rpartition(b":")[2]) for message_id in updates)
 
 
 def _sessions(client: Redis) -> dict[str, int]:
@@ -97,7 +104,7 @@ LANES = System(
         "gevent": _lane_worker("gevent", 20),
     },
     forking=("prefork",),
-    pending=lambda client: Store(client).pending("updates"),
+    pending=lambda client: Store(client).pending("updates") + _waiting_timers(client),
     buried=_dead_letters,
     sessions=_sessions,
     lease_s=None,

@@ -3,6 +3,8 @@
 from chatlanes.bot.bot import Bot, UpdateTimeoutError
 from chatlanes.bot.context import Context
 from chatlanes.bot.current import current
+from chatlanes.bot.schedule import Schedule
 from chatlanes.bot.session.codec import SessionError
+from chatlanes.bot.timers import Timer
 
-__all__ = ["Bot", "Context", "SessionError", "UpdateTimeoutError", "current"]
+__all__ = ["Bot", "Context", "Schedule", "SessionError", "Timer", "UpdateTimeoutError", "current"]

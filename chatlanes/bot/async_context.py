@@ -21,6 +21,7 @@ from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.context import Context
 from chatlanes.bot.session.codec import SessionError
 from chatlanes.bot.shorthands import Shorthands
+from chatlanes.bot.timers import Timer
 from chatlanes.lanes.errors import LeaseLost
 from chatlanes.lanes.worker.executor import blocking_executor
 
@@ -67,6 +68,16 @@ class AsyncContext(Context):
             self.life.add(begun.future)
             self._begun.append(begun)
         return begun
+
+    def broadcast(self, *arguments: Any, **params: Any) -> Any:
+        """Like Context.broadcast, but awaitable."""
+        begun = PendingCall(blocking_executor().call(partial(super().broadcast, *arguments, **params)))
+        self.life.add(begun.future)
+        self._begun.append(begun)
+        return begun
+
+    def timers(self) -> Awaitable[list[Timer]]:  # type: ignore[override]
+        return blocking_executor().call(super().timers)
 
     async def ended(self) -> None:
         """Wait for every call of the run. Raises the error of a call that the handler did not await."""

@@ -5,17 +5,20 @@ the update is settled or not at all. Its repr contains no text of a user.
 """
 
 import time
-from collections.abc import AsyncIterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from chatlanes.bot.api import Api, HasFiles
+from chatlanes.bot.broadcasting import Broadcasting
 from chatlanes.bot.interrupts import Interrupts, PreviousApiCall, Shield
+from chatlanes.bot.occurrences import Occurrence, is_occurrence, occurrence_of
 from chatlanes.bot.session.session import DEFAULT_PLAN, Session, SessionPlan
 from chatlanes.bot.session.stored import Stored
 from chatlanes.bot.shorthands import Shorthands
+from chatlanes.bot.timers import DEFAULT_TIMER_PLAN, Timer, TimerError, TimerPlan, Timers, When
 from chatlanes.updates import ParsedUpdate, is_stale, number, parse, part
 
 if TYPE_CHECKING:
@@ -64,6 +67,10 @@ class Context(Shorthands):
 
     interrupts: Interrupts | None = None
 
+    broadcasting: Broadcasting | None = None
+
+    timer_plan: TimerPlan = DEFAULT_TIMER_PLAN
+
     def __init__(
         self,
         update: dict[str, Any] | list[dict[str, Any]] | tuple[dict[str, Any], ...],
@@ -77,6 +84,8 @@ class Context(Shorthands):
         updates: Sequence[dict[str, Any]] = (),
         interrupts: Interrupts | None = None,
         stream_first: int = 30,
+        broadcasting: Broadcasting | None = None,
+        timer_plan: TimerPlan = DEFAULT_TIMER_PLAN,
     ) -> None:
         """Sets all attributes in one step, because `__setattr__` is slow and refuses them."""
         if not updates:
@@ -94,6 +103,8 @@ class Context(Shorthands):
             fence=fence,
             interrupts=interrupts,
             stream_first=stream_first,
+            broadcasting=broadcasting,
+            timer_plan=timer_plan,
             _parsed_update=parse(update),
         )
 
@@ -102,7 +113,12 @@ class Context(Shorthands):
         """The `update_id` of the update: unique for a bot, and the same in every run.
 
         A run that follows an interrupted one (INTERRUPT) has a newer update, and so another id.
+
+        Raises:
+            LookupError: This is a timer, which is not an update of Telegram.
         """
+        if "update_id" not in self.update:
+            raise LookupError(f"a {self.kind} has no update_id")
         return int(self.update["update_id"])
 
     @property
@@ -111,10 +127,22 @@ class Context(Shorthands):
         return self._parsed.kind
 
     @property
+    def schedule(self) -> Occurrence:
+        """In a function of SCHEDULES: the `name` of the schedule, when it was `due`, in UTC, and `late_s`, the seconds
+        from then to the start of this run.
+
+        Raises:
+            LookupError: This is an update of Telegram.
+        """
+        if not is_occurrence(self.update):
+            raise LookupError(f"an update of kind {self.kind} is not of a schedule; use ctx.schedule in its function")
+        return occurrence_of(self.update, self.timer_plan.late_s)
+
+    @property
     def chat_id(self) -> int | None:
         """The id of the chat of the update, or of the private chat of its user if it has no chat.
 
-        None for the few updates without both, such as polls.
+        None for the few updates without both, such as polls, and in a function of SCHEDULES.
         """
         return self._parsed.home
 
@@ -256,8 +284,61 @@ class Context(Shorthands):
         """True once the session has been read."""
         return "_session" in self.__dict__ and self._session.is_read
 
+    @property
+    def timer(self) -> Timer:
+        """In `on_timer`: the timer that is due.
+
+        Raises:
+            LookupError: This is an update of Telegram.
+        """
+        return self._timers.running()
+
+    def later(self, when: When, data: Any = None, name: str | None = None) -> str:
+        """Set a timer of this chat: when it is due, the bot's `on_timer` is called, after the updates of the chat that
+        have arrived by then.
+
+        The timer is set when the handler has succeeded, in the step that settles the update. In `Context(update, api)`
+        of a test, it is only listed by `ctx.timers()`.
+
+        Args:
+            when: Seconds or a `timedelta` from that step on, or a `datetime` with a time zone. A time in the past is
+                now.
+            data: A JSON value of at most 64 KiB: `ctx.timer.data`.
+            name: The timer of this name, if there is one in this chat, is replaced. By default a new name.
+
+        Returns:
+            The name, for `ctx.cancel`. A later run of this update makes the same.
+
+        Raises:
+            ValueError: The time, the data or the name cannot be used, or the bot has no `on_timer`.
+            TypeError: `when` or `name` is of another type.
+        """
+        return self._timers.set(when, data, name)
+
+    def cancel(self, name: str) -> None:
+        """Remove the timer of this name from the chat, in the step that settles the update. Nothing happens if there is
+        none.
+
+        Raises:
+            ValueError: This cannot be a name. TypeError likewise.
+        """
+        self._timers.cancel(name)
+
+    def timers(self) -> list[Timer]:
+        """The timers of this chat that are not due yet, the next one first, as this run has changed them.
+
+        One that this run sets in a number of seconds has an estimated time. Asks Redis; in coroutines `await` it.
+
+        Raises:
+            ValueError: The update has no chat, user or poll.
+            ParkUpdate: Redis did not answer. Do not catch it; the update runs again later.
+        """
+        return self._timers.all()
+
     def stage(self) -> None:
-        """Stage the changed session for the write that settles the update. Raises SessionError."""
+        """Stage the changed session for the write that settles the update. Raises SessionError and TimerError."""
+        if "_timers" in self.__dict__ and self._timers.is_changed_by_hand:
+            raise TimerError("this update has no lane, so its timers are not set")
         # A session that was never read has nothing to stage, unless its group becomes a supergroup: then it moves.
         if "_session" in self.__dict__ or self._parsed.migration is not None:
             self._session.stage()
@@ -311,9 +392,45 @@ class Context(Shorthands):
         run = self.api, self.update, self.stream_first
         return Stream(*run, tokens, draft=draft, on_interrupt=on_interrupt, **params)
 
+    def broadcast(
+        self,
+        to: Iterable[int] | Literal["sessions"],
+        method: str | None = None,
+        /,
+        *,
+        handler: str | None = None,
+        rate: float | None = None,
+        paid: bool = False,
+        **params: Any,
+    ) -> str:
+        """Call a method for each of many chats, each in its own lane, or run a function with each chat's ctx.
+
+        It starts when this update is settled, once, also if the update runs again. Returns its id, for
+        `celery -A tasks lanes broadcast status ID`. In an `async def` handler: `await ctx.broadcast(…)`.
+
+        Args:
+            to: The ids of the chats, or `"sessions"` for every chat that has a session.
+            method: The method, such as `sendMessage`, and `params` its parameters, as JSON allows them.
+            handler: Instead of a method: the import path `module:function` of a function that takes a ctx.
+            rate: The recipients per second, instead of BROADCAST_RATE.
+            paid: Pass allow_paid_broadcast, for rates above 30; Telegram charges Stars for it.
+
+        Raises:
+            chatlanes.broadcasts.RecipientsError: There are no recipients, or more than a million.
+            chatlanes.broadcasts.RateError: The rate is above 30 and not paid.
+            LookupError: The update did not come through a lane.
+        """
+        if self.broadcasting is None:
+            raise LookupError("ctx.broadcast needs an update that came through a lane")
+        return self.broadcasting.start(to, method, handler, rate, paid, params)
+
     @cached_property
     def _session(self) -> Session:
         return Session(self.update, self.session_plan, self.stored)
+
+    @cached_property
+    def _timers(self) -> Timers:
+        return Timers(self.update, self.timer_plan, self.stored)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Only the session can be assigned: a misspelled name would be lost silently."""

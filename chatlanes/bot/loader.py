@@ -7,7 +7,8 @@ of the import. Nothing polls, and the handler is not called.
 import asyncio
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial, update_wrapper
 from typing import Any
 
@@ -17,9 +18,10 @@ from chatlanes.bot.adapters.startup.async_handler import AsyncHandler, is_async
 from chatlanes.bot.adapters.startup.async_main import AsyncMain
 from chatlanes.bot.adapters.startup.polling import PollingRefused
 from chatlanes.bot.async_context import SessionPrefetch, awaited
-from chatlanes.bot.bot import Bot, UpdateTimeoutError, check_takes
+from chatlanes.bot.bot import Bot, UpdateTimeoutError, check_takes, is_made_in_a_worker, takes_nothing
 from chatlanes.bot.context import Context
 from chatlanes.bot.event_loop import OverdueError, event_loop
+from chatlanes.bot.schedule import Schedule, import_schedules
 from chatlanes.lanes.errors import Interrupted
 from chatlanes.lanes.runtime import os_threads
 from chatlanes.settings.imports import BotImportError, check_callable, import_object
@@ -38,19 +40,38 @@ def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None) -> Bot:
         with importing(api, label):
             found = made_by(import_object(setting, path, BotImportError), label)
         bot = _bot(setting, path, found, api)
+    handle, on_timer = bot.handle, bot.on_timer
+    if isinstance(handle, AsyncHandler):
+        handle = handle.started(label)
+        on_timer = on_timer and handle.beside(on_timer)
     return Bot(
-        _as_plain(label, bot.handle, is_limited=True),
+        _as_plain(label, handle, is_limited=True),
         bot.never_retry,
         on_error=bot.on_error and _as_plain(label, bot.on_error),
         on_timeout=bot.on_timeout and _as_plain(label, bot.on_timeout),
         session=bot.session,
+        on_timer=on_timer and _as_plain(label, on_timer, is_limited=True),
+        on_blocked=bot.on_blocked and _as_plain(label, bot.on_blocked),
     )
+
+
+def load_schedules(path: str, setting: str, bot: Bot) -> dict[str, Schedule]:
+    """The schedules at `module:attribute`, by their names, of a bot from `load_bot`. Raises ImportPathError.
+
+    Each `async def` is wrapped as a plain function, which runs when the bot has started.
+    """
+    schedules, handle = {}, bot.handle.function if isinstance(bot.handle, _Coroutine) else None
+    for each in import_schedules(path, setting):
+        function = handle.beside(each.function) if isinstance(handle, AsyncHandler) else each.function
+        plain = _as_plain(f"{setting}={path}: {each.name}", function, is_limited=True)
+        schedules[each.name] = replace(each, function=plain)
+    return schedules
 
 
 def _bot(setting: str, path: str, found: Any, api: BotApi) -> Bot:
     label = f"{setting}={path}"
     if isinstance(found, Bot):
-        return found
+        return _completed(found, partial(_bot, setting, path, api=api), label)
     if takes_nothing(found) and inspect.iscoroutinefunction(found):
         return AsyncMain(found, api, label, partial(_bot, setting, path, api=api)).bot()
     bot = adapted(found, api, label)
@@ -58,6 +79,22 @@ def _bot(setting: str, path: str, found: Any, api: BotApi) -> Bot:
         check_callable(setting, path, found, BotImportError)
         bot = Bot(_handler(label, found))
     return bot
+
+
+def _completed(bot: Bot, bot_of: Callable[[Any], Bot], label: str) -> Bot:
+    """The bot, with a handler if it names another object: the handler and the options of that object's own bot."""
+    if not is_made_in_a_worker(bot.handle):
+        return bot
+    made = bot_of(made_by(bot.handle, label))
+    return replace(
+        bot,
+        handle=made.handle,
+        never_retry=(*bot.never_retry, *made.never_retry),
+        on_error=bot.on_error or made.on_error,
+        on_timeout=bot.on_timeout or made.on_timeout,
+        session=made.session if bot.session == "chat" else bot.session,
+        on_timer=bot.on_timer or made.on_timer,
+    )
 
 
 def _handler(label: str, found: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,8 +117,6 @@ def _as_plain(label: str, function: Callable[..., Any], *, is_limited: bool = Fa
             f"{label} is an `async def`, and an event loop does not run beside greenlets; "
             "start the worker with -P prefork or -P threads, or write a plain `def`."
         )
-    if isinstance(function, AsyncHandler):
-        function = function.started(label)
     return _Coroutine(function, is_limited=is_limited)
 
 
@@ -90,11 +125,11 @@ class _Coroutine:
 
     def __init__(self, function: Callable[..., Any], *, is_limited: bool) -> None:
         update_wrapper(self, function)
-        self._function, self._is_limited = function, is_limited
+        self.function, self._is_limited = function, is_limited
         self._sessions = SessionPrefetch()
 
     def __call__(self, ctx: Context, *arguments: Any) -> Any:
-        function = self._function
+        function = self.function
         self._sessions.before(ctx)
         if ctx.interrupts is not None:
             ctx.interrupts.read_ahead()
@@ -108,20 +143,18 @@ class _Coroutine:
             raise UpdateTimeoutError("the handler took longer than UPDATE_TIMEOUT and was cancelled") from None
         except asyncio.CancelledError:
             if ctx.interrupted:
-                raise Interrupted(f"a newer update has ended the run of update {ctx.update_id}") from None
+                raise Interrupted(f"a newer update has ended the run of {ctx!r}") from None
             raise
         finally:
             self._sessions.after(ctx)
 
 
-def is_fully_async(bot: Bot) -> bool:
-    """True if the handler and hooks of a bot from `load_bot` are all coroutines, so that no update needs a thread."""
-    return all(isinstance(each, _Coroutine) for each in (bot.handle, bot.on_error, bot.on_timeout) if each is not None)
-
-
-def takes_nothing(found: Any) -> bool:
-    """True for a function without parameters."""
-    return inspect.isfunction(found) and not inspect.signature(found).parameters
+def is_fully_async(bot: Bot, schedules: Iterable[Schedule] = ()) -> bool:
+    """True if the handler, hooks and schedules of a bot, as loaded here, are all coroutines, so that no update needs a
+    thread.
+    """
+    functions = (bot.handle, bot.on_error, bot.on_timeout, bot.on_timer, *(schedule.function for schedule in schedules))
+    return all(isinstance(each, _Coroutine) for each in functions if each is not None)
 
 
 def made_by(found: Any, label: str) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-SUB_COMMANDS = ("chat", "check", "dead", "metrics", "pausing", "status")
+SUB_COMMANDS = ("broadcast", "chat", "check", "dead", "metrics", "pausing", "schedules", "status", "timers")
 
 
 class _LazyGroup(click.Group):

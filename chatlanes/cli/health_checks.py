@@ -16,8 +16,10 @@ from kombu.exceptions import OperationalError
 from redis import Redis
 from redis.exceptions import RedisError
 
+from chatlanes.bot.occurrences import MISSED_AFTER_MS
 from chatlanes.cli.command import CommandContext
 from chatlanes.cli.formatting import age, moment
+from chatlanes.cli.schedules import recorded
 from chatlanes.lanes.errors import ServerUnfit, complaint
 from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.protocol import data_loss
@@ -169,6 +171,22 @@ def of_unread_queues(client: Redis, known: Collection[str]) -> Iterator[Finding]
         yield Finding(False, "queues", sentence)
 
 
+def of_schedules(lanes: CommandContext) -> Iterator[Finding]:
+    """Schedules that are not fired, because no worker watches them or because Redis' clock was set back."""
+    now_ms, found = recorded(lanes.store)
+    for bot_id, name, record, next_ms in found:
+        what = f"schedule {name}"
+        if next_ms is not None and next_ms < now_ms - MISSED_AFTER_MS:
+            sentence = f"was due at {moment(next_ms)} and was not fired: start a worker of bot {bot_id} with SCHEDULES"
+            yield Finding(False, what, sentence)
+        elif record.after_ms > now_ms + MISSED_AFTER_MS:
+            sentence = (
+                f"is not fired before {moment(record.after_ms)}, because the clock of Redis was set back: correct the "
+                "clock, or give the schedule another name"
+            )
+            yield Finding(False, what, sentence)
+
+
 def of_intake(lanes: CommandContext, bot: Settings) -> Finding:
     """How this bot's updates come in: by a leading poller, or by a webhook that is set at Telegram."""
     what = f"intake {bot.bot_name}".rstrip()
@@ -217,5 +235,6 @@ def findings(lanes: CommandContext, bots: Iterable[Settings], replicas: int) -> 
         yield Finding(None, "paused", f"{what.replace(':', ' ', 1)}, since {moment(since_ms)}")
     yield from of_deployments(lanes)
     yield from of_workers(lanes)
+    yield from of_schedules(lanes)
     for bot in bots:
         yield of_intake(lanes, bot)

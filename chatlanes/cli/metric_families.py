@@ -38,6 +38,9 @@ COUNTERS = {
     "late": "Messages that arrived late: their successors had stopped waiting for them (webhook).",
     "collected": "Messages that joined a group: they have no run of their own (COLLECT).",
     "interrupted": "Runs that a newer message has ended (INTERRUPT).",
+    "scheduled": "Timers set or moved.",
+    "cancelled": "Timers removed before they were due.",
+    "fired": "Timers that were due: their messages are counted as appended.",
     "uncertain": "Calls that a dead worker left without an outcome.",
     "answered": "Calls that were not repeated, because the journal had the outcome of an earlier run.",
 }
@@ -162,6 +165,13 @@ def _sizes(lanes: CommandContext) -> Iterator[Metric]:
         ("dead_letters", keys.DEAD, "Messages in the dead letters."),
     ):
         yield GaugeMetricFamily(f"lanes_{name}", means, value=int(lanes.client.zcard(key)))
+    timers = inspection.timers(lanes.client)
+    yield GaugeMetricFamily("lanes_timers", "Timers that are not due yet, or late.", value=timers.waiting)
+    yield GaugeMetricFamily(
+        "lanes_timers_late_seconds",
+        "Age of the oldest timer that is due and has not fired; 0: none.",
+        value=timers.late_s,
+    )
     yield GaugeMetricFamily(
         "lanes_losses",
         "Losses of data in Redis that are not acknowledged.",

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from chatlanes.lanes.monitoring.inspection import Record
+from chatlanes.lanes.monitoring.inspection import Record, WaitingTimers
 
 STATES = ("held", "waiting", "collecting", "ready", "leased", "delayed", "buried")
 #: The number of busiest lanes that are shown.
@@ -72,6 +72,7 @@ class Overview:
     #: Paused lane, queue or group -> since when, ms (inspection.paused).
     paused: dict[str, int] = field(default_factory=dict)
     flood_waits: list[TelegramPause] = field(default_factory=list)
+    timers: WaitingTimers = field(default_factory=WaitingTimers)
 
 
 def overview(

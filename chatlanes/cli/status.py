@@ -69,7 +69,13 @@ def collect(lanes: CommandContext) -> Overview:
             figures.more = max(lanes.store.pending(group) - len(found), 0)
     titles = inspection.titles(client, [lane.first.id for lane in seen.busy_lanes])
     busy_lanes = [replace(lane, title=titles[lane.first.id]) for lane in seen.busy_lanes]
-    return replace(seen, busy_lanes=busy_lanes, paused=inspection.paused(client), flood_waits=flood_waits(lanes))
+    return replace(
+        seen,
+        busy_lanes=busy_lanes,
+        paused=inspection.paused(client),
+        flood_waits=flood_waits(lanes),
+        timers=inspection.timers(client),
+    )
 
 
 def flood_waits(lanes: CommandContext) -> list[TelegramPause]:
@@ -98,6 +104,9 @@ def show(seen: Overview, *, watch: bool, as_json: bool) -> None:
         click.echo(f"paused since {moment(since_ms)}: {what.replace(':', ' ', 1)}")
     for wait in seen.flood_waits:
         click.echo(f"flood wait: {wait.what} waits for {age(wait.left_s)} more ({wait.bot})")
+    if seen.timers.due_s is not None:
+        when = f"due in {age(seen.timers.due_s)}" if seen.timers.due_s > 0 else f"late by {age(seen.timers.late_s)}"
+        click.echo(f"timers: {seen.timers.waiting:,} wait, the next one is {when}")
     for bot, figures in seen.bots.items():
         if figures.more:
             click.echo(f"{bot}: the newest {figures.more:,} updates are counted in the backlog only, not by state")
@@ -190,4 +199,5 @@ def _as_json(seen: Overview) -> dict[str, Any]:
         "lanes": lanes_,
         "paused_since_ms": seen.paused,
         "flood_waits": [wait._asdict() for wait in seen.flood_waits],
+        "timers": {"waiting": seen.timers.waiting, "late_s": round(seen.timers.late_s, 3)},
     }

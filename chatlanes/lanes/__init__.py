@@ -22,7 +22,7 @@ from chatlanes.lanes.errors import (
 from chatlanes.lanes.install import Lanes, install
 from chatlanes.lanes.protocol.commands import Delete, Group, Move, Set
 from chatlanes.lanes.protocol.replies import Begun, Kind, Noted, Outcome, PreviousCall
-from chatlanes.lanes.transport.channel import FIRST_QUEUE_ARGUMENTS, QUEUE_ARGUMENTS
+from chatlanes.lanes.transport.channel import FIRST_QUEUE_ARGUMENTS, LAST_QUEUE_ARGUMENTS, QUEUE_ARGUMENTS
 from chatlanes.lanes.transport.publish import headers
 from chatlanes.lanes.worker.delivery import Delivery
 from chatlanes.lanes.worker.journal import Journal
@@ -30,6 +30,7 @@ from chatlanes.lanes.worker.task import LaneTask
 
 __all__ = [
     "FIRST_QUEUE_ARGUMENTS",
+    "LAST_QUEUE_ARGUMENTS",
     "QUEUE_ARGUMENTS",
     "Begun",
     "Delete",

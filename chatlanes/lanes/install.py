@@ -64,6 +64,8 @@ DEFAULTS: dict[str, Any] = {
     "broker_connection_max_retries": None,
     # Redis refuses commands while it is a replica, out of memory or busy; without this, that would end every worker.
     "broker_channel_error_retry": True,
+    # Two beats publish each firing of an entry with lane keys once.
+    "beat_scheduler": "chatlanes.lanes.transport.beat:LanesScheduler",
 }
 
 
@@ -126,7 +128,7 @@ def install(app: Celery, *, fast: bool | Callable[[], bool] = True) -> Lanes:
         kombu_transport._transport_cache.pop(alias, None)
     app.lanes = Lanes(app, fast)
     app.task_cls = LaneTask
-    app.control_cls = "chatlanes.lanes.worker.termination:NamingControl"
+    app.control_cls = "chatlanes.lanes.worker.termination:LanesControl"
     app.events.dispatcher_cls = "chatlanes.lanes.monitoring.events:TaskEventDispatcher"
     app.add_defaults(DEFAULTS)
     app.steps["worker"].add(LanesStep)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 _BOT_THREAD = "bot "
 _UPDATE = re.compile(r"(\d+):.")
 #: The text that an update's task shows instead of its arguments (chatlanes/updates/intake.py).
-_SHOWN = re.compile(r"\(\w+, chat (-?\d+), update \d+\)")
+_SHOWN = re.compile(r"\(\w+, chat (-?\d+)(?:, update \d+)?\)")
 
 #: The message header with the trace of an update, named as in Celery's instrumentation.
 TRACE = "traceparent"

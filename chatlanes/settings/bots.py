@@ -19,11 +19,11 @@ from chatlanes.settings.table import rows
 
 #: The keys of a table, in addition to the place of its token. All other settings are the same for every bot.
 PER_BOT = (
-    *("bot", "bot_api_url", "order_by", "queues", "allowed_updates", "filter"),
+    *("bot", "schedules", "bot_api_url", "order_by", "queues", "allowed_updates", "filter"),
     *("collect", "collect_quiet", "collect_max_wait", "collect_max", "interrupt"),
     *("poll_balance", "poll_max_delay", "max_pending"),
-    *("stale", "session_ttl", "max_attempts", "retry_backoff", "uncertain_call"),
-    *("flood_wait", "rate_per_bot", "rate_per_chat", "rate_per_group"),
+    *("stale", "timer_late", "timer_late_after", "session_ttl", "max_attempts", "retry_backoff", "uncertain_call"),
+    *("flood_wait", "rate_per_bot", "rate_per_chat", "rate_per_group", "broadcast_rate"),
 )
 TOKEN_KEYS = ("token_env", "token_file")
 #: It becomes a part of queue names and of the webhook's path.

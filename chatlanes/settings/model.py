@@ -77,6 +77,12 @@ class Settings(BaseSettings):
         _MODULE_ATTRIBUTE,
         "Import path of the bot. The current directory is looked in first.",
     )
+    schedules: ImportPath | None = text(
+        None,
+        "module:attribute, such as mybot:schedules",
+        "Import path of a list of `Schedule`: functions of the bot that run at the times of cron expressions "
+        "(docs/schedules.md).",
+    )
     bots: ExistingFile | None = text(
         None,
         "a file that exists",
@@ -204,6 +210,15 @@ class Settings(BaseSettings):
         "Whether to run an update that Telegram no longer accepts an answer to, such as an inline query from 30 s ago: "
         "`skip` settles it without running it.",
     )
+    timer_late: Literal["run", "skip"] = text(
+        "run",
+        "run or skip",
+        "Whether to run a timer that is late by more than TIMER_LATE_AFTER, such as after an outage: `skip` settles it "
+        "without running it.",
+    )
+    timer_late_after: float = number(
+        3600.0, "s", 0.0, 315_360_000.0, "How late a timer may begin, if TIMER_LATE is `skip`."
+    )
     session_ttl: float | None = number(
         None, "s", 1.0, 315_360_000.0, "How long a session is kept after its last change. Unset: without limit."
     )
@@ -251,6 +266,13 @@ class Settings(BaseSettings):
         1_000_000.0,
         "The same for one group or channel, which may receive 3 at once; in addition to RATE_PER_CHAT. Telegram "
         "advises 20.",
+    )
+    broadcast_rate: float = number(
+        25.0,
+        "messages/s",
+        0.1,
+        1_000.0,
+        "How many recipients a broadcast reaches per second (docs/broadcasts.md). More than 30 only with `--paid`.",
     )
     stream_first: int = number(
         30,
@@ -365,6 +387,11 @@ class Settings(BaseSettings):
     def express_queue(self) -> str:
         """For updates that Telegram expects an answer to within seconds; read before all others."""
         return f"{self.queue_group}.express"
+
+    @property
+    def broadcast_queue(self) -> str:
+        """For broadcasts; read only while no other queue has ready messages."""
+        return f"{self.queue_group.replace('updates', 'broadcasts', 1)}.0"
 
     @property
     def queue_names(self) -> list[str]:

@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 from chatlanes import lanes, traces
 from chatlanes.logs.process import give_up, warn_of_settings
 from chatlanes.tasks import flower
-from chatlanes.tasks.settings import celery_options, express_queues, settings
+from chatlanes.tasks.settings import broadcast_queues, celery_options, express_queues, settings
 from chatlanes.updates.deployments import ForeignDeployment, Presence
 from chatlanes.updates.queues import left_behind, unknown
 
@@ -84,14 +84,14 @@ def remember_excluded_queues(instance: Any, options: dict[str, Any], **_: Any) -
 
 
 @signals.celeryd_after_setup.connect(weak=False)
-def read_express_queues(instance: Any, **_: Any) -> None:
-    """A worker that reads any queue of a bot also reads the bot's express queue, whatever -Q says, so that payments do
-    not depend on one worker. `-X updates.express` excludes it.
+def read_further_queues(instance: Any, **_: Any) -> None:
+    """A worker that reads any queue of a bot also reads the bot's queues for payments and for broadcasts, whatever -Q
+    says, so that they do not depend on one worker. `-X updates.express` excludes one.
     """
     queues = instance.app.amqp.queues
-    for express, others in express_queues(settings()).items():
-        if express not in instance.excluded_queues and not set(others).isdisjoint(queues.consume_from):
-            queues.select_add(queues[express])
+    for name, others in [*express_queues(settings()).items(), *broadcast_queues(settings()).items()]:
+        if name not in instance.excluded_queues and not set(others).isdisjoint(queues.consume_from):
+            queues.select_add(queues[name])
 
 
 @signals.worker_init.connect(weak=False)
@@ -121,6 +121,16 @@ def presence() -> Presence:
 @signals.worker_ready.connect(weak=False)
 def keep_announcing(**_: Any) -> None:
     presence().stay()
+
+
+@signals.worker_ready.connect(weak=False)
+def watch_schedules(**_: Any) -> None:
+    from chatlanes.tasks.bots import bots
+    from chatlanes.tasks.schedules import watcher
+
+    watching = watcher(bots(), settings())
+    watching.start()
+    signals.worker_shutdown.connect(lambda **_: watching.stop(), weak=False)
 
 
 @signals.worker_shutdown.connect(weak=False)

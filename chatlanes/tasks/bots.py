@@ -6,38 +6,67 @@ sentence. Calls no handler.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
 from chatlanes.bot.bot import Bot
-from chatlanes.bot.loader import is_fully_async, load_bot
+from chatlanes.bot.context import Context
+from chatlanes.bot.loader import is_fully_async, load_bot, load_schedules
+from chatlanes.bot.occurrences import is_occurrence
+from chatlanes.bot.schedule import Schedule
 from chatlanes.bot.session.keys import check_order
 from chatlanes.bot.session.session import SessionPlan
+from chatlanes.bot.timers import TimerPlan
 from chatlanes.logs.process import give_up
 from chatlanes.settings import Settings, SettingsError
-from chatlanes.settings.imports import BotImportError
+from chatlanes.settings.imports import BotImportError, ImportPathError
 from chatlanes.tasks.settings import settings
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.flood import Gate, Rates
 
 
-@dataclass(frozen=True)
+class UnknownScheduleError(Exception):
+    """The schedule was removed, or only newer workers have it. The attempt fails: another worker may have it."""
+
+
+@dataclass(frozen=True, eq=False)
 class ServedBot:
-    """One bot: its settings, its handler, its client, and the flood-control gate that all its calls pass."""
+    """One bot: its settings, its handler, its client, the flood-control gate that all its calls pass, and its schedules
+    by their names.
+    """
 
     settings: Settings
     bot: Bot
     api: BotApi
     gate: Gate
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)
 
     @cached_property
     def is_fully_async(self) -> bool:
-        return is_fully_async(self.bot)
+        return is_fully_async(self.bot, self.schedules.values())
+
+    def bot_for(self, ctx: Context) -> Bot:
+        """The bot, with the function of the schedule as its handler if this is an occurrence of one.
+
+        Raises UnknownScheduleError.
+        """
+        if not is_occurrence(ctx.update):
+            return self.bot
+        name = ctx.schedule.name
+        schedule = self.schedules.get(name)
+        if schedule is None:
+            raise UnknownScheduleError(f"this worker has no schedule {name} in SCHEDULES")
+        return replace(self.bot, handle=schedule.function)
 
     @cached_property
     def session_plan(self) -> SessionPlan:
         return SessionPlan(self.bot.session, self.settings.session_ttl)
+
+    @cached_property
+    def timer_plan(self) -> TimerPlan:
+        settings = self.settings
+        return TimerPlan(self.bot.on_timer is not None, settings.order_by, settings.queues, settings.queue_group)
 
 
 class Bots:
@@ -48,8 +77,11 @@ class Bots:
 
     @classmethod
     def load(cls, settings: Settings) -> Bots:
-        """Raises BotImportError, and SettingsError for a missing token."""
+        """Raises ImportPathError, and SettingsError for a missing token."""
         return cls(_load(each) for each in settings.served)
+
+    def __iter__(self) -> Iterator[ServedBot]:
+        return iter(self._by_id.values())
 
     def of(self, message_id: str) -> ServedBot | None:
         """The bot that the message belongs to; None if it is not served here.
@@ -67,7 +99,7 @@ def bots() -> Bots:
     """The bots of this worker. A bot that cannot be loaded ends the process with its traceback and one sentence."""
     try:
         return Bots.load(settings())
-    except BotImportError as error:
+    except ImportPathError as error:
         give_up(settings(), str(error), error.__cause__)
     except SettingsError as error:
         give_up(settings(), f"{error}. The worker needs it to call the Bot API.")
@@ -89,4 +121,5 @@ def _load(settings: Settings) -> ServedBot:
             Rates(settings.rate_per_bot, settings.rate_per_chat, settings.rate_per_group),
             settings.flood_wait,
         ),
+        schedules=load_schedules(settings.schedules, settings.name_of("schedules"), bot) if settings.schedules else {},
     )

@@ -35,7 +35,7 @@ def celery_options() -> dict[str, Any]:
     """Every option that differs from Celery's default, with its reason."""
     now = settings()
     return {
-        "imports": ("chatlanes.tasks.update",),
+        "imports": ("chatlanes.tasks.update", "chatlanes.tasks.broadcasts"),
         "broker_url": now.redis_url,
         "broker_use_ssl": ssl_options(now),
         "broker_transport_options": {
@@ -49,6 +49,7 @@ def celery_options() -> dict[str, Any]:
         "task_queues": [
             *(_queue(name, lanes.FIRST_QUEUE_ARGUMENTS) for name in express_queues(now)),
             *(_queue(name, lanes.QUEUE_ARGUMENTS) for name in queue_names(now)),
+            *(_queue(name, lanes.LAST_QUEUE_ARGUMENTS) for name in broadcast_queues(now)),
             Queue(ORDINARY_QUEUE, Exchange(""), ORDINARY_QUEUE),
         ],
         # A misspelt queue would be created, and no worker would read it.
@@ -71,6 +72,11 @@ def queue_names(now: Settings) -> list[str]:
 def express_queues(now: Settings) -> dict[str, list[str]]:
     """The express queue of each bot, and its other queues."""
     return {settings.express_queue: settings.queue_names for settings in (*now.served, now)}
+
+
+def broadcast_queues(now: Settings) -> dict[str, list[str]]:
+    """The queue for the broadcasts of each bot, and its other queues."""
+    return {settings.broadcast_queue: settings.queue_names for settings in (*now.served, now)}
 
 
 def _queue(name: str, arguments: dict[str, Any]) -> Queue:

@@ -11,6 +11,7 @@ from typing import NoReturn
 from celery.exceptions import Ignore, Reject, Retry
 
 from chatlanes import lanes, traces
+from chatlanes.bot.bot import NoHandlerError
 from chatlanes.lanes.protocol.commands import Write
 from chatlanes.lanes.protocol.replies import Outcome
 from chatlanes.logs import Secrets
@@ -48,7 +49,9 @@ def ending_of(error: BaseException) -> traces.Ending:
 
 
 def decision_for(served: ServedBot, delivery: lanes.Delivery, error: Exception) -> RetryIn | Bury:
-    return decide(delivery.attempt, served.settings, is_final=isinstance(error, served.bot.never_retry))
+    return decide(
+        delivery.attempt, served.settings, is_final=isinstance(error, (*served.bot.never_retry, NoHandlerError))
+    )
 
 
 def fail(served: ServedBot, delivery: lanes.Delivery, error: Exception, secrets: Secrets) -> NoReturn:

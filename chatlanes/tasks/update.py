@@ -5,6 +5,7 @@ finally buried. If the outcome could not be recorded in Redis, the update runs a
 because a process may die between any two of them.
 """
 
+from dataclasses import replace
 from time import monotonic
 from typing import Any, NoReturn
 
@@ -12,19 +13,24 @@ from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 from celery.utils.log import get_task_logger
 
 from chatlanes import lanes, traces
+from chatlanes.bot import occurrences
 from chatlanes.bot.bot import Bot, BotStartError, UpdateTimeoutError
+from chatlanes.bot.broadcasting import Broadcasting
 from chatlanes.bot.calls.run_calls import Calls, calls_of
 from chatlanes.bot.context import Context
 from chatlanes.bot.event_loop import EventLoop, event_loop
 from chatlanes.bot.interrupts import Interrupts
 from chatlanes.bot.session.stored import Stored
+from chatlanes.bot.timers import due_of, is_timer
 from chatlanes.lanes.runtime.blocking import run_blocking
 from chatlanes.lanes.worker.delivery import delivery_of
 from chatlanes.lanes.worker.exits import check_is_exception
 from chatlanes.logs import Ids, about
 from chatlanes.logs.errors import problem_of, traceback_of
+from chatlanes.tasks import broadcasts
 from chatlanes.tasks.app import app
 from chatlanes.tasks.bots import ServedBot, bots
+from chatlanes.tasks.broadcasts import Recipient
 from chatlanes.tasks.eviction import evict, take_back
 from chatlanes.tasks.hooks import call_hook, hook_context
 from chatlanes.tasks.outcome import fit_for_celery
@@ -57,7 +63,9 @@ class UpdateTask(lanes.LaneTask):
 
     def loop_of(self, message_id: str) -> EventLoop | None:
         served = bots().of(message_id)
-        return event_loop() if served is not None and served.is_fully_async else None
+        if served is None or not served.is_fully_async or ":broadcast:" in message_id:
+            return None
+        return event_loop()
 
     def on_failure(self, exc: Exception, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
         """Flower and the events show this traceback: it begins with the bot's own code."""
@@ -85,14 +93,14 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     if served is None:
         park_unknown(message_id, delivery)
     parking = Parking()
-    ctx = context_of(content, served, delivery, parking, this_attempt)
     try:
+        ctx = context_of(content, served, delivery, parking, this_attempt)
         with (
             about(lambda: Ids(message_id, ctx.chat_id, this_attempt)),
             traces.here().running(request, ctx, delivery, ending_of) as span,
         ):
-            if delivery is not None and served.settings.stale == "skip" and ctx.is_stale:
-                skip(ctx, delivery)
+            if delivery is not None and (reason := reason_to_skip(served, ctx, delivery)):
+                skip(delivery, reason)
                 span.set(outcome="skipped")
                 return
             attempt(request, served, ctx, delivery, parking)
@@ -112,19 +120,28 @@ def context_of(
     deadline_s = None if limit_s is None else monotonic() + limit_s
     later = () if delivery is None else delivery.bodies
     updates = (content, *(read(body.encode())[0][0] for body in later))
+    stored = None if delivery is None else Stored(delivery, parking)
+    timer_plan = served.timer_plan
+    if delivery is not None and (due := due_of(delivery.id) or occurrences.due_of(content)) is not None:
+        timer_plan = replace(timer_plan, late_s=max(delivery.time_ms() / 1000 - due.timestamp(), 0.0))
     return Context(
         updates[-1],
         calls_of(
-            served.api, delivery, served.settings.uncertain_call, lambda: gate_of(served, delivery, parking, deadline_s)
+            served.api,
+            delivery,
+            "skip" if broadcasts.KIND in content else served.settings.uncertain_call,
+            lambda: gate_of(served, delivery, parking, deadline_s),
         ),
         attempt=this_attempt,
         deadline_s=deadline_s,
         appended_s=None if delivery is None else monotonic() - delivery.age_s,
-        stored=None if delivery is None else Stored(delivery, parking),
+        stored=stored,
         session_plan=served.session_plan,
         fence=None if delivery is None else int(delivery.fence),
         updates=updates,
         stream_first=served.settings.stream_first,
+        broadcasting=None if stored is None else Broadcasting(served.settings, stored),
+        timer_plan=timer_plan,
         interrupts=Interrupts(delivery) if delivery is not None and delivery.is_interruptible else None,
     )
 
@@ -139,10 +156,11 @@ def gate_of(
 def attempt(request: Any, served: ServedBot, ctx: Context, delivery: lanes.Delivery | None, parking: Parking) -> None:
     """Run the bot once. A failure or timeout is reported to the bot's hooks, Redis and Celery."""
     run = UNLIMITED if ctx.deadline_s is None else limited_run(request, served, ctx, delivery)
+    recipient = recipient_of(served, ctx, delivery)
     error: Exception | None = None
     try:
         with run.limited():
-            run_bot(served.bot, ctx)
+            run_bot(recipient or served.bot_for(ctx), ctx)
     except ParkUpdate:
         pass  # `parking` remembers it, because a bot may swallow the exception
     except Exception as raised:
@@ -158,12 +176,26 @@ def attempt(request: Any, served: ServedBot, ctx: Context, delivery: lanes.Deliv
     if delivery is not None and parking.is_wanted:
         park(delivery, parking.delay_s(), FloodWait(parking.reason))
     if error is None:
-        settle(ctx, delivery)
+        settle(ctx, delivery, recipient)
         return
     call_hook(served.bot.on_error, hook_context(ctx, "error", delivery), error)
     if delivery is None:  # called directly, or from an ordinary queue: Celery handles the error
         raise fit_for_celery(error, secrets()) from None
+    fail_run(served, delivery, error, recipient)
+
+
+def fail_run(served: ServedBot, delivery: lanes.Delivery, error: Exception, recipient: Recipient | None) -> NoReturn:
+    """Retry or bury the update; a recipient of a broadcast is not buried. Always raises."""
+    if recipient is not None:
+        recipient.end_after(error)
     fail(served, delivery, error, secrets())
+
+
+def recipient_of(served: ServedBot, ctx: Context, delivery: lanes.Delivery | None) -> Recipient | None:
+    """The run of a broadcast's recipient; None for every other update."""
+    if delivery is None or ctx.kind != broadcasts.KIND:
+        return None
+    return Recipient(served, ctx.update, delivery)
 
 
 def check_lease(run: Run | Unlimited, delivery: lanes.Delivery, error: Exception | None) -> None:
@@ -206,7 +238,7 @@ def limited_run(request: Any, served: ServedBot, ctx: Context, delivery: lanes.D
     return run
 
 
-def run_bot(bot: Bot, ctx: Context) -> None:
+def run_bot(bot: Bot | Recipient, ctx: Context) -> None:
     """Run the handler and stage its session. Raises the handler's error as an Exception, SessionError if the session
     cannot be stored, and ParkUpdate.
     """
@@ -231,24 +263,31 @@ def finish_interrupted_streams(ctx: Context) -> None:
         run_blocking(lambda: finish_interrupted(calls, previous))
 
 
-def settle(ctx: Context, delivery: lanes.Delivery | None) -> None:
-    """Write the handler's stored data and settle its update, in one step. Without stored data, Celery's
-    acknowledgement settles the update.
+def settle(ctx: Context, delivery: lanes.Delivery | None, recipient: Recipient | None = None) -> None:
+    """Write the handler's stored data, and the result of a recipient, and settle its update, in one step. Without such
+    writes, Celery's acknowledgement settles the update.
     """
-    writes = ctx.stored.writes if ctx.stored else []
+    writes = [*(ctx.stored.writes if ctx.stored else ()), *(recipient.writes if recipient else ())]
     if delivery is not None and writes:
         commit(delivery, writes)
 
 
-def skip(ctx: Context, delivery: lanes.Delivery) -> None:
+def reason_to_skip(served: ServedBot, ctx: Context, delivery: lanes.Delivery) -> str | None:
+    """Why the settings say not to run this update; None if it runs. A failed or replayed timer is not too late."""
+    settings = served.settings
+    if settings.stale == "skip" and ctx.is_stale:
+        return f"its {ctx.kind} is {ctx.age_s:.0f} s old, and Telegram no longer accepts an answer to it (STALE=skip)"
+    if settings.timer_late == "skip" and is_timer(ctx.update) and ctx.attempt == 1 and not delivery.is_replayed:
+        late_s = ctx.timer.late_s
+        if late_s > settings.timer_late_after:
+            return f"its timer is {late_s:.0f} s late (TIMER_LATE=skip)"
+    return None
+
+
+def skip(delivery: lanes.Delivery, reason: str) -> None:
     """Settle the update without running its handler. Raises the same as `commit`."""
     commit(delivery, skipped=True)
-    logger.info(
-        "%s: not run: its %s is %.0f s old, and Telegram no longer accepts an answer to it (STALE=skip)",
-        delivery.id,
-        ctx.kind,
-        ctx.age_s,
-    )
+    logger.info("%s: not run: %s", delivery.id, reason)
 
 
 def park_unknown(message_id: str, delivery: lanes.Delivery | None) -> NoReturn:

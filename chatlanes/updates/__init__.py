@@ -11,6 +11,7 @@ from chatlanes.updates.routing import (
     chat_of,
     check_order_by,
     copy_of,
+    is_express,
     keys_of,
     queue_of,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "chat_of",
     "check_order_by",
     "copy_of",
+    "is_express",
     "is_stale",
     "keys_of",
     "number",

@@ -132,7 +132,7 @@ class Intake:
         return NewMessage(
             id=message_id,
             queue=queue,
-            stored=pack_task(TASK, described, _BODY % body, **({TRACE: trace} if trace else {})),
+            stored=pack_update(described, body, **({TRACE: trace} if trace else {})),
             lanes=[f"{self._bot}/{key}" for key in lanes],
             once=(self._bot, number),
             problem=problem,
@@ -150,10 +150,15 @@ class Intake:
         return NewMessage(
             id=f"{self._bot}:malformed:{hashlib.sha256(raw).hexdigest()[:16]}",
             queue=queue_of([], 0, self._queues, self._queue_group),
-            stored=pack_task(TASK, "(malformed)", _BODY % raw),
+            stored=pack_update("(malformed)", raw),
             lanes=[],
             problem={"type": "MalformedUpdate", "message": "it has no numeric update_id"},
         )
+
+
+def pack_update(described: str, content: bytes, **headers: str) -> bytes:
+    """The stored form of a message that runs the bot on this content, which is JSON."""
+    return pack_task(TASK, described, _BODY % content, **headers)
 
 
 def _describe(parsed: ParsedUpdate, number: int) -> str:

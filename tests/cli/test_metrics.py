@@ -19,6 +19,7 @@ from chatlanes.cli.command import CommandContext
 from chatlanes.cli.metric_families import COUNTERS
 from chatlanes.cli.metrics import LanesCollector
 from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.settings import Settings
 from tests.cli.conftest import Cli
 from tests.support import ROOT
@@ -52,6 +53,14 @@ def test_counters_and_gauges_have_their_values(cli: Cli) -> None:
     assert found['lanes_ready{bot="help",queue="help.0"}'] == 1
     assert 0 < found['lanes_oldest_seconds{bot="shop"}'] < 600
     assert found["lanes_redis_up"] == 1
+
+
+def test_timers_are_gauges(cli: Cli) -> None:
+    for name, in_ms in (("x", 600_000), ("y", -60_000)):
+        cli.store.schedule(NewMessage("1:timer:", "shop.0", b"{}", []), "1/chat:7", name, in_ms=in_ms)
+    found = scraped(cli)
+    assert (found["lanes_timers"], found["lanes_scheduled_total"]) == (2, 2)
+    assert 60 <= found["lanes_timers_late_seconds"] < 600
 
 
 def test_redis_outage_is_a_gauge(cli: Cli) -> None:

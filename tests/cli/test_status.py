@@ -70,6 +70,17 @@ def test_longest_lanes_are_shown_with_their_holders(cli: Cli) -> None:
     assert "message, chat 8, update 1:20: delayed" in text
 
 
+def test_timers_are_counted(cli: Cli) -> None:
+    assert json.loads(cli.text("status", "--json"))["timers"] == {"waiting": 0, "late_s": 0}
+    assert "timers" not in cli.text("status")
+    for name, in_ms in (("x", 600_000), ("y", 900_000)):
+        cli.store.schedule(NewMessage("1:timer:", "shop.0", b"{}", []), "1/chat:7", name, in_ms=in_ms)
+    assert "timers: 2 wait, the next one is due in " in cli.text("status")
+    cli.store.schedule(NewMessage("1:timer:", "shop.0", b"{}", []), "1/chat:7", "x", in_ms=-60_000)
+    assert "timers: 2 wait, the next one is late by 6" in cli.text("status")
+    assert json.loads(cli.text("status", "--json"))["timers"]["late_s"] >= 60
+
+
 def test_pipe_gets_plain_text_without_empty_queues(cli: Cli) -> None:
     cli.append("1:1")
     text = cli.text("status")

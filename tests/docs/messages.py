@@ -36,6 +36,7 @@ ENDING = {
     "PlanError",
     "PollConflictError",
     "PortInUseError",
+    "ScheduleError",
     "ServerFailedError",
     "ServerUnfit",
     "SettingsError",
@@ -45,15 +46,16 @@ ENDING = {
     "TelegramTroubleError",
     "TokenRefusedError",
     "UnknownBotError",
+    "UnknownScheduleError",
     "UpdateTimeoutError",
     "UsageError",
     "error",  # a class that chatlanes/settings/imports.py is given
 }
 #: Functions and constants whose texts are messages: those that a log line or an error takes whole.
 SENTENCES: dict[str, set[str]] = {
-    "chatlanes/bot/adapters/ptb/unsupported.py": {"_OFF"},
+    "chatlanes/bot/schedule.py": {"_problems", "_problems_of_cron"},
     "chatlanes/bot/session/keys.py": {"check_order"},
-    "chatlanes/cli/health_checks.py": {"namesakes", "of_intake", "of_unread_queues"},
+    "chatlanes/cli/health_checks.py": {"namesakes", "of_intake", "of_schedules", "of_unread_queues"},
     "chatlanes/lanes/fast/tracer.py": {"_hook"},
     "chatlanes/lanes/protocol/data_loss.py": {"sentence"},
     "chatlanes/lanes/protocol/server.py": {"advice", "_eviction"},

@@ -37,10 +37,16 @@ def test_messages_without_keys_run(lab: Lab) -> None:
     lab.check_once_each()
 
 
-@pytest.mark.parametrize("when", [{"countdown": 5}, {"eta": "2126-01-01T00:00:00+00:00"}])
-def test_a_lane_queue_refuses_eta_and_countdown(lab: Lab, when: dict[str, Any]) -> None:
-    with pytest.raises(lanes.PublishRefused, match="eta and countdown are refused"):
-        lab.app.tasks["run"].apply_async(queue=LANE_QUEUES[0], headers=lanes.headers(["lane"]), **when)
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"countdown": 5, "headers": lanes.headers(["lane"], group=lanes.Group("talk", 1, 1, 1))}, "of a group"),
+        ({"eta": "tomorrow", "headers": lanes.headers(["lane"])}, "'tomorrow' is not a time"),
+    ],
+)
+def test_some_etas_are_refused(lab: Lab, options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(lanes.PublishRefused, match=reason):
+        lab.app.tasks["run"].apply_async(queue=LANE_QUEUES[0], **options)
     assert lab.client.keys("lanes:*") + lab.client.keys("orders.*") == []
 
 

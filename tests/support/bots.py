@@ -160,10 +160,11 @@ def count_slowly(ctx: Context, gate: str) -> None:
 def die_after_commit(ctx: Context, _: str) -> None:
     """Kill this process right after the commit of this update, before the worker's main process learns of it."""
 
-    def kill_process(_: Delivery) -> None:
+    def kill_process(_: Delivery, *, delayed: bool = False) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    Delivery._gone = kill_process  # type: ignore[method-assign]
+    assert hasattr(Delivery, "_report_ended")
+    Delivery._report_ended = kill_process  # type: ignore[method-assign]
 
 
 def send_to(ctx: Context, chat: str) -> None:
@@ -296,6 +297,31 @@ def on_timeout(ctx: Context) -> None:
 
 coroutines = Bot(handle_async, on_error=on_error_async)
 bot = Bot(handle, never_retry=(BotRefusedError,), on_error=on_error, on_timeout=on_timeout)
+
+
+def on_blocked(ctx: Context) -> None:
+    ctx.session["gone"] = True
+
+
+def greet(ctx: Context) -> None:
+    """The function of a broadcast: chats above 100 are wrong, for the first attempts or for all of them."""
+    ctx.session["greeted"] = ctx.session.get("greeted", 0) + 1
+    if ctx.chat_id and ctx.chat_id > 100 and (ctx.attempt == 1 or ctx.chat_id > 200):
+        raise ValueError(f"chat {ctx.chat_id}")
+    ctx.call("sendMessage", chat_id=ctx.chat_id, text="hi")
+
+
+def start_broadcast(ctx: Context) -> None:
+    if "broadcasts:" not in ctx.text:
+        handle(ctx)
+        return
+    ctx.broadcast("sessions", "sendMessage", text="hi")
+    if ctx.attempt == 1:
+        raise RuntimeError("after the broadcast")
+
+
+starting = Bot(start_broadcast)
+broadcasting = Bot(handle, on_blocked=on_blocked)
 
 
 def record(what: str, ctx: Context) -> None:

@@ -105,23 +105,23 @@ def test_tls_checks_certificates(tmp_path: Path) -> None:
     assert says(tmp_path, program, REDIS_URL="redis://127.0.0.1:1/0") in ("None", "False")
 
 
-def test_worker_of_any_queue_also_reads_the_express_queue(tmp_path: Path) -> None:
+def test_worker_of_any_queue_also_reads_the_queues_for_payments_and_broadcasts(tmp_path: Path) -> None:
     program = (
         "from types import SimpleNamespace as New\n"
-        "from chatlanes.tasks.app import app, read_express_queues, remember_excluded_queues\n"
+        "from chatlanes.tasks.app import app, read_further_queues, remember_excluded_queues\n"
         "def read(*selected, without=()):\n"
         "    worker = New(app=app)\n"
         "    remember_excluded_queues(instance=worker, options={'exclude_queues': without})\n"
         "    app.amqp.queues.select(selected)\n"
-        "    read_express_queues(instance=worker)\n"
+        "    read_further_queues(instance=worker)\n"
         "    print(*sorted(app.amqp.queues.consume_from), sep=',')\n"
         "read('updates.1')\n"
-        "read('updates.1', without=['updates.express'])\n"
+        "read('updates.1', without=['updates.express', 'broadcasts.0'])\n"
         "read('updates.express')\n"
         "read('celery')\n"
     )
     shown = says(tmp_path, program).split()
-    assert shown == ["updates.1,updates.express", "updates.1", "updates.express", "celery"]
+    assert shown == ["broadcasts.0,updates.1,updates.express", "updates.1", "updates.express", "celery"]
 
 
 def test_import_error_in_our_modules_keeps_its_traceback(tmp_path: Path) -> None:
@@ -165,5 +165,6 @@ def test_queues_sets_the_number_of_lane_queues(tmp_path: Path) -> None:
     shown = says(tmp_path, program, QUEUES="2")
     assert shown == (
         "('updates.express', {'x-lanes': True, 'x-lanes-first': True}) "
-        "('updates.0', {'x-lanes': True}) ('updates.1', {'x-lanes': True}) ('celery', None)"
+        "('updates.0', {'x-lanes': True}) ('updates.1', {'x-lanes': True}) "
+        "('broadcasts.0', {'x-lanes': True, 'x-lanes-last': True}) ('celery', None)"
     )

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from chatlanes.bot.adapters.startup import api_server, polling, sqlite
+from chatlanes.bot.adapters.startup import api_server, job_queue, polling, sqlite
 from chatlanes.bot.adapters.telebot import server_address
 from chatlanes.bot.bot import Bot
 from chatlanes.telegram.client import BotApi
@@ -29,7 +29,7 @@ ADAPTERS = {
 def importing(api: BotApi, label: str) -> Iterator[None]:
     """Wraps the import of a bot's module. Raises BotImportError if the module starts polling."""
     server_address.use(api)
-    with api_server.used(api), sqlite.usable_in_coroutines(), polling.refused(label):
+    with api_server.used(api), job_queue.replaced(), sqlite.usable_in_coroutines(), polling.refused(label):
         yield
 
 

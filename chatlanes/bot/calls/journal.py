@@ -49,6 +49,8 @@ class CallJournal:
         self._place: str | None = None
         self._may_differ = False
         self._differences: list[str] = []
+        #: The places of calls that were skipped, because an earlier run had begun them and left no outcome.
+        self.skipped: list[str] = []
 
     @property
     def id(self) -> str:
@@ -112,6 +114,8 @@ class CallJournal:
         place = self._place or self._journal.position(self._series)
         call = JournaledCall(self._journal, method, place, f"{method}:{fingerprint}", policy)
         call.begin(along)
+        if call.is_skipped:
+            self.skipped.append(place)
         if call.was and not self._differences and not self._may_differ:
             self._differences.append(place)
             logger.warning(
@@ -167,6 +171,7 @@ class JournaledCall:
         self.was = ""  # the call that an earlier run made at this place, if it is a different one
         self.is_due = True
         self.is_again = False
+        self.is_skipped = False
         self.is_refused = False
         self.outcome: Any = None
         self.answers: list[Any] = []
@@ -206,6 +211,7 @@ class JournaledCall:
             self.was = begun.outcome.decode()
         elif begun.noted is Noted.UNCERTAIN:
             self.is_due = self.is_again = self._uncertain == "repeat"
+            self.is_skipped = not self.is_due
             action = "it is made again" if self.is_due else "it is skipped"
             self._warn("was begun by a run that left no outcome; %s (uncertain=%s)", action, self._uncertain)
         elif begun.noted in (Noted.DONE, Noted.REFUSED):

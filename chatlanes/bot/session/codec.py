@@ -29,34 +29,37 @@ def decode(stored: bytes, where: str) -> dict[str, Any]:
     return data
 
 
-def encode(data: dict[str, Any]) -> bytes:
-    """Raises SessionError, which names the place and the type of a value that JSON cannot represent."""
+def encode(data: Any, name: str = "session", most_bytes: int = MOST_BYTES) -> bytes:
+    """Raises SessionError, which names the place and the type of a value that JSON cannot represent.
+
+    `name`: of the value, in errors.
+    """
     # Users can send half a surrogate pair, which is not valid UTF-8; json.loads still reads it back.
     try:
         text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         encoded = text.encode("utf-8", "surrogatepass")
     except (TypeError, ValueError, RecursionError) as error:
-        raise SessionError(_first_wrong(data) or f"the session cannot be encoded as JSON: {error}") from None
-    if len(encoded) > MOST_BYTES:
+        raise SessionError(_first_wrong(data, name) or f"the {name} cannot be encoded as JSON: {error}") from None
+    if len(encoded) > most_bytes:
         raise SessionError(
-            f"the session has {len(encoded):,} bytes as JSON, and at most {MOST_BYTES:,} are allowed: "
-            "store large data in a database of your own, and its key in the session"
+            f"the {name} has {len(encoded):,} bytes as JSON, and at most {most_bytes:,} are allowed: "
+            f"store large data in a database of your own, and its key in the {name}"
         )
     return encoded
 
 
-def check_keys(data: dict[str, Any]) -> None:
+def check_keys(data: Any, name: str = "session") -> None:
     """Raises SessionError for keys that are not text: JSON would convert them to text."""
-    wrong = _first_wrong(data)
+    wrong = _first_wrong(data, name)
     if wrong:
         raise SessionError(wrong)
 
 
-def _first_wrong(data: Any) -> str | None:
+def _first_wrong(data: Any, name: str) -> str | None:
     try:
-        return next(_wrong(data, "session", ()), None)
+        return next(_wrong(data, name, ()), None)
     except RecursionError:
-        return "the session is nested too deeply for JSON"
+        return f"the {name} is nested too deeply for JSON"
 
 
 def _wrong(value: Any, path: str, above: tuple[int, ...]) -> Iterator[str]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from chatlanes.bot import occurrences
+from chatlanes.bot.occurrences import is_occurrence
 from chatlanes.updates import ORDERS, ParsedUpdate, by_chat, by_topic, by_user, number, parse
 
 #: Maps an update to its session key; None: no session.
@@ -24,6 +26,8 @@ class SessionKey(NamedTuple):
 
 def session_key_of(update: dict[str, Any], session: str | KeyFunction) -> SessionKey:
     """`session`: the bot's setting (bot.py). Raises whatever a custom function raises."""
+    if is_occurrence(update):
+        return SessionKey(occurrences.session_key(update))
     if not isinstance(session, str):
         return SessionKey(session(update))
     return OURS[session](parse(update))

@@ -7,11 +7,20 @@ formats.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from itertools import count
+from typing import TypeVar
+
 from chatlanes.lanes.errors import RedisAway
-from chatlanes.lanes.protocol.commands import Delete, Move, Set, Write
+from chatlanes.lanes.protocol.commands import CancelTimer, Delete, Move, Set, SetTimer, Write
+from chatlanes.lanes.protocol.replies import StoredTimer
+from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.worker.delivery import Delivery
 from chatlanes.telegram.flood import Parking
 from chatlanes.updates import WHOLE_BOT
+
+T = TypeVar("T")
 
 #: <bot id>/<key>: string: a value that a bot stores; a session (session.py) is JSON
 SESSION = "session:"
@@ -40,6 +49,18 @@ class Stored:
         self._found: dict[str, bytes | None] = {}
         self._moves: dict[str, Move] = {}
         self._staged: dict[str, Set | Delete] = {}
+        #: The numbers of things that the run does not name, the same in each run.
+        self.numbers = count(1)
+        self._timers: dict[tuple[str, str], SetTimer | CancelTimer] = {}
+
+    @property
+    def message_id(self) -> str:
+        """The same in each run of the update."""
+        return self._delivery.id
+
+    @property
+    def bot_id(self) -> str:
+        return self._delivery.id.partition(":")[0]
 
     def fetch(self, *keys: str) -> None:
         """Read these keys in one round trip, for `load`. Raises the same as `load`."""
@@ -87,10 +108,39 @@ class Stored:
         order = self._order or frozenset()
         return key.partition("/")[0] in order or key in order or WHOLE_BOT in order
 
+    def stage_timer(self, write: SetTimer | CancelTimer) -> None:
+        """Set or cancel a timer when the update is settled."""
+        self._timers[write.owner, write.name] = write
+
+    def timers(self, *owners: str) -> list[StoredTimer]:
+        """The timers of these owners, the next one first, as they will be after the staged writes. Raises ParkUpdate if
+        Redis is unavailable for as long as a lease.
+        """
+        found = {(timer.owner, timer.name): timer for timer in self.ask(lambda store: store.timers(*owners))}
+        for key, write in self._timers.items():
+            found.pop(key, None)
+            if isinstance(write, SetTimer) and write.owner in owners:
+                at_ms = round(time.time() * 1000) + write.in_ms if write.at_ms is None else write.at_ms
+                stored = write.stored.encode() if isinstance(write.stored, str) else write.stored
+                found[key] = StoredTimer(*key, at_ms, write.id, write.queue, list(write.lanes), stored)
+        return sorted(found.values(), key=lambda timer: timer.at_ms)
+
+    def timer_owners(self, prefix: str) -> list[str]:
+        """The owners that begin with `prefix`, as they will be after the staged writes. Raises the same as `timers`."""
+        staged = {owner for owner, _ in self._timers if owner.startswith(prefix)}
+        return sorted({*self.ask(lambda store: store.timer_owners(prefix)), *staged})
+
+    def ask(self, step: Callable[[Store], T]) -> T:
+        """The result of a step, which may be done twice. Raises the same as `timers`."""
+        try:
+            return self._delivery.journal.retry_until_done(lambda: step(self._delivery.lanes.store))
+        except RedisAway as outage:
+            self._parking.cut_off(outage)
+
     @property
     def writes(self) -> list[Write]:
         """The writes to commit."""
-        return [*self._moves.values(), *self._staged.values()]
+        return [*self._moves.values(), *self._staged.values(), *self._timers.values()]
 
     def _read(self, *wanted: str) -> None:
         try:
@@ -98,7 +148,7 @@ class Stored:
         except RedisAway as outage:
             self._parking.cut_off(outage)
         # The update's lanes, not the current ORDER_BY, which may have changed since the append.
-        self._order = frozenset(key.removeprefix(f"{self._bot_id}/") for key in answer.lanes)
+        self._order = frozenset(key.removeprefix(f"{self.bot_id}/") for key in answer.lanes)
         self._found.update(zip(wanted, answer.values, strict=True))
 
     def _check(self, key: str) -> None:
@@ -110,9 +160,5 @@ class Stored:
             "the same time, and one of the two writes would be lost"
         )
 
-    @property
-    def _bot_id(self) -> str:
-        return self._delivery.id.partition(":")[0]
-
     def _name(self, key: str) -> str:
-        return redis_key(self._bot_id, key)
+        return redis_key(self.bot_id, key)

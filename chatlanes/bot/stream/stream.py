@@ -15,6 +15,7 @@ from contextvars import copy_context
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
+from zlib import crc32
 
 from chatlanes.bot.addressing import chat_of_reply
 from chatlanes.bot.api import Api
@@ -240,4 +241,5 @@ def _draft(update: dict[str, Any], target: dict[str, Any], number: int) -> dict[
     chat = target["chat_id"]
     if not isinstance(chat, int) or chat < 0 or target.keys() - {"chat_id", "message_thread_id"}:
         return None
-    return {**target, "draft_id": (int(update["update_id"]) * DRAFTS + number) % 0x7FFFFFFF + 1}
+    number_of_update = update.get("update_id", crc32(repr(update).encode()))  # a timer has none
+    return {**target, "draft_id": (int(number_of_update) * DRAFTS + number) % 0x7FFFFFFF + 1}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from enum import Enum
 from typing import Any
 
@@ -50,6 +50,7 @@ class InFlight:
         self._messages: dict[str, LeasedMessage] = {}  # by tag, oldest first, including lost ones
         self._lost = 0
         self._suspects = 0  # excluding lost ones
+        self._last_queues: frozenset[str] = frozenset()
         self.pending_acks = PendingAcks(self._lock)
         self.capacity = Capacity(self.counts, PrefetchEstimator())
         self.channel = channel or ReportChannel()
@@ -79,6 +80,20 @@ class InFlight:
         held, lost, _ = self.counts()
         return held - lost
 
+    def free_slots(self) -> int:
+        return max(0, self.capacity.slots_for_lanes - self.holding())
+
+    def room_for_last(self, queues: Collection[str]) -> int:
+        """How many messages of the queues that are read last may be fetched: they take half of the slots at most, and
+        only free ones, so that a message of another queue finds a slot.
+        """
+        if not queues:
+            return 0
+        self._last_queues = frozenset(queues)
+        with self._lock:
+            held = sum(each.queue in self._last_queues for each in self._messages.values())
+        return max(0, min(max(1, self.capacity.slots // 2) - held, self.free_slots()))
+
     def holds(self, tag: str) -> bool:
         return self._valid(tag) is not None
 
@@ -103,7 +118,9 @@ class InFlight:
     ) -> list[LeasedMessage]:
         """Enter all messages of a fetch, before any is delivered. `more`: Redis has further ready messages."""
         self.wakeups.fetch_ended()
-        self.capacity.fetched(leased, suspects_wait=suspects_wait, more=more)
+        # Messages that yield to others wait long, without a backlog of the others.
+        others = [each for each in leased if each.queue not in self._last_queues]
+        self.capacity.fetched(others, suspects_wait=suspects_wait, more=more)
         now_s = clock.now_s()
         taken = [_message(each, asked_s, asked_s + self.lease_s, now_s) for each in leased]
         with self._lock:

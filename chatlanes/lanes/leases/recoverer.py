@@ -24,8 +24,8 @@ logger = get_logger(__name__)
 SWEEP_EVERY_S, SWEEP_EVERY_OF_LEASE = 2.5, 1 / 6
 #: The pause after a failed sweep.
 SWEEP_AGAIN_AFTER_S = 1.0
-#: A retry that this worker delayed, or a group, may be due before the next sweep. A sweep follows then, at most this
-#: often.
+#: A retry that this worker delayed, a group or a timer may be due before the next sweep. A sweep follows then, at most
+#: this often.
 _SWEEP_AT_MOST_EVERY_S = 0.02
 REPAIR_EVERY_S = 5.0
 
@@ -44,7 +44,7 @@ class Recoverer:
 
     @property
     def next_sweep_s(self) -> float:
-        due_s = max(self._in_flight.wakeups.group_due_s, self._swept_s + _SWEEP_AT_MOST_EVERY_S)
+        due_s = max(self._in_flight.wakeups.next_due_s, self._swept_s + _SWEEP_AT_MOST_EVERY_S)
         return min(self._next_sweep_s, due_s)
 
     def sweep_soon(self) -> None:
@@ -52,8 +52,8 @@ class Recoverer:
         self._next_sweep_s = min(self._next_sweep_s, self._swept_s + _SWEEP_AT_MOST_EVERY_S)
 
     def sweep(self) -> None:
-        """Hand out expired leases again and make due retries and groups ready. Raises RedisError."""
-        self._in_flight.wakeups.group_due_s = inf
+        """Hand out expired leases again and make due retries, groups and timers ready. Raises RedisError."""
+        self._in_flight.wakeups.next_due_s = inf
         self._swept_s = clock.now_s()
         self._next_sweep_s = self._swept_s + SWEEP_AGAIN_AFTER_S
         known = self._witness.known

@@ -28,8 +28,8 @@ class Wakeups:
         self._is_loop_woken = False
         self._answer_until_s = 0.0  # until then the answer of a fetch is expected
         self._is_anything_delayed = False
-        #: When the next group is due (clock.now_s): a sweep makes it ready, unless a fetch does that before.
-        self.group_due_s = inf
+        #: When the next group or timer is due (clock.now_s): a sweep makes it ready, unless a fetch does that before.
+        self.next_due_s = inf
 
     # -- the event loop of the consumers
 
@@ -79,10 +79,10 @@ class Wakeups:
         self._is_anything_delayed = True
         self.background.set()
 
-    def group_is_due(self, within_s: float | None) -> None:
-        """Called after each fetch: the next group is due then; None: no group waits for further messages."""
-        before_s, self.group_due_s = self.group_due_s, inf if within_s is None else clock.now_s() + within_s
-        if self.group_due_s < before_s:
+    def next_is_due(self, within_s: float | None) -> None:
+        """Called after each fetch: the next group or timer is due then; None: there is none."""
+        before_s, self.next_due_s = self.next_due_s, inf if within_s is None else clock.now_s() + within_s
+        if self.next_due_s < before_s:
             self.background.set()
 
     def take_delayed(self) -> bool:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import orjson
 from redis import Redis
@@ -67,6 +67,17 @@ class Settled:
 
     at_us: int
     by_queue: dict[str, int]
+
+
+class WaitingTimers(NamedTuple):
+    """How many timers wait. `due_s`: until the next one is due; below 0: so late is it; None: there is none."""
+
+    waiting: int = 0
+    due_s: float | None = None
+
+    @property
+    def late_s(self) -> float:
+        return max(-(self.due_s or 0.0), 0.0)
 
 
 def settled(client: Redis) -> Settled:
@@ -138,6 +149,11 @@ def delayed(client: Redis) -> int:
 def collecting(client: Redis) -> int:
     """The number of groups that wait for further messages."""
     return int(client.zcard(keys.COLLECTING))
+
+
+def timers(client: Redis) -> WaitingTimers:
+    waiting, first = client.zcard(keys.TIMERS), cast("list[Any]", client.zrange(keys.TIMERS, 0, 0, withscores=True))
+    return WaitingTimers(int(waiting), first[0][1] / 1000 - now_us(client) / 1e6 if first else None)
 
 
 def due_ms(client: Redis, message_id: str) -> int | None:

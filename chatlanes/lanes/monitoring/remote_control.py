@@ -9,10 +9,14 @@ from typing import Any
 
 from celery.worker import control
 from celery.worker.control import control_command, inspect_command
+from kombu.log import get_logger
 from kombu.utils.functional import maybe_list
+from redis.exceptions import RedisError
 
 from chatlanes.lanes.protocol.scripts import digest
 from chatlanes.lanes.worker import termination
+
+logger = get_logger(__name__)
 
 _stock_revoke = control.revoke
 
@@ -41,6 +45,11 @@ def revoke(
     **options: Any,
 ) -> Any:
     """Revoke task by task id (or list of ids); terminate also ends it, and buries the message of a lane."""
+    try:
+        # The program that asked does the same, unless its app has no lanes.
+        termination.cancel_timers(state.app, maybe_list(task_id) or [])
+    except RedisError as error:
+        logger.warning("lanes: cannot remove the timers of revoked tasks: %s", error)
     if terminate:
         termination.note(maybe_list(task_id) or [], asked_by)
     return _stock_revoke(state, task_id, terminate=terminate, signal=signal, **options)

@@ -9,7 +9,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from chatlanes.lanes.protocol import envelope, keys
@@ -56,10 +56,14 @@ class NewMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Lets one of several appenders append: the one whose `fence` is in the field `fence` of the hash `key`."""
+    """Lets one of several appenders append: the one whose `fence` is in the field `fence` of the hash `key`.
+
+    The append also sets the fields `sets` of the hash, such as another fence.
+    """
 
     key: str
     fence: str
+    sets: Mapping[str, str | int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,51 @@ class Move:
     to: str
 
 
-Write = Set | Delete | Move
+@dataclass(frozen=True, slots=True)
+class Add:
+    """A write of a commit: adds `by` to the number in the field of the hash `key`."""
+
+    key: str
+    field: str
+    by: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """A write of a commit: adds a value to the end of the list `key`."""
+
+    key: str
+    value: str | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """A write of a commit: a message that joins its lanes when it is due, at the end of them.
+
+    Empty `lanes` and an empty `queue` are those of the committed message. It replaces the timer of this `owner` and
+    `name`. It is due at `at_ms`, the time in ms since 1970; if that is None, `in_ms` after the commit. An `id` that
+    ends in a colon is completed by the time at which it is due, a colon and a unique number.
+    """
+
+    owner: str
+    name: str
+    id: str
+    queue: str
+    stored: str | bytes
+    at_ms: int | None = None
+    in_ms: int = 0
+    lanes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimer:
+    """A write of a commit: removes a timer that is not due yet. Nothing happens if there is none."""
+
+    owner: str
+    name: str
+
+
+Write = Set | Delete | Move | Add | Push | SetTimer | CancelTimer
 
 
 def only_seen(scope: str, number: int) -> NewMessage:
@@ -96,13 +144,14 @@ def only_seen(scope: str, number: int) -> NewMessage:
 
 def append_command(messages: Iterable[NewMessage], guard: Guard | None = None, hold_ms: int = 0) -> list[Argument]:
     """The append as a command, for callers that send other commands with it."""
-    guards, fence = ([guard.key], guard.fence) if guard else ([], "")
+    guards, fence, sets = ([guard.key], guard.fence, guard.sets) if guard else ([], "", {})
     return script("append").command(
         guards,
         map(_append_row, messages),
         seen_ttl_s=keys.SEEN_TTL_S,
         seen_block=keys.SEEN_BLOCK,
         fence=fence,
+        sets=_lines(sets),
         hold_ms=hold_ms,
     )
 
@@ -117,11 +166,14 @@ def fetch_command(
     settles: Sequence[tuple[str, str]],
     max_deaths: int,
     first: int = 0,
+    last: int = 0,
+    last_room: int = 0,
     times: Mapping[str, int] | None = None,
 ) -> list[Argument]:
     """The script `turn` as a command, for callers that read the answer later. It examines at most 64 ids more than fit.
 
-    The `first` queues are emptied before the others are read.
+    The `first` queues are emptied before the others are read. The `last` ones are read when all others are empty, and
+    if fewer than `last_room` messages were leased until then.
     """
     return script("turn").command(
         queues,
@@ -133,7 +185,9 @@ def fetch_command(
         max_deaths=max_deaths,
         holding=holding,
         first=first,
-        times="".join(f"{field}\t{by}\n" for field, by in (times or {}).items()),
+        last=last,
+        last_room=last_room,
+        times=_lines(times or {}),
         settles=len(settles),
     )
 
@@ -144,6 +198,16 @@ def write_row(write: Write) -> tuple[Argument, ...]:
         return "set", write.key, write.value, write.ttl_ms
     if isinstance(write, Move):
         return "move", write.key, write.to, 0
+    if isinstance(write, Add):
+        return "add", write.key, write.field, write.by
+    if isinstance(write, Push):
+        return "push", write.key, write.value, 0
+    if isinstance(write, SetTimer):
+        fields = _join_fields(write.id, write.queue, _joined_lanes(write.lanes), write.stored)
+        what, time_ms = ("in", write.in_ms) if write.at_ms is None else ("at", write.at_ms)
+        return what, timer_key(write.owner, write.name), fields, time_ms
+    if isinstance(write, CancelTimer):
+        return "cancel", timer_key(write.owner, write.name), "", 0
     return "delete", write.key, "", 0
 
 
@@ -180,14 +244,65 @@ def problem_json(problem: dict[str, Any]) -> str:
     return json.dumps({"at_ms": round(time.time() * 1000), **problem})
 
 
+def timer_key(owner: str, name: str) -> str:
+    """Raises ValueError for an owner or a name with control characters."""
+    for part in (owner, name):
+        if _CONTROL.search(part):
+            raise ValueError(f"{part!r} has control characters: use a string without them")
+    return keys.timer(owner, name)
+
+
+def schedule_command(
+    message: NewMessage,
+    owner: str,
+    name: str,
+    *,
+    at_ms: int | None = None,
+    in_ms: int = 0,
+    replaces: bool = True,
+) -> list[Argument]:
+    """Raises ValueError for an owner, name or lane key with control characters."""
+    id_, queue, stored, scope, number, *_, lanes = _append_row(message._replace(group=None))
+    return script("schedule").command(
+        timer=timer_key(owner, name),
+        id=id_,
+        queue=queue,
+        lanes=lanes,
+        stored=stored,
+        at_ms="" if at_ms is None else at_ms,
+        in_ms=in_ms,
+        scope=scope,
+        number=number,
+        replaces=int(replaces),
+        seen_ttl_s=keys.SEEN_TTL_S,
+        seen_block=keys.SEEN_BLOCK,
+    )
+
+
+def _lines(fields: Mapping[str, str | int]) -> str:
+    return "".join(f"{name}\t{value}\n" for name, value in fields.items())
+
+
+def _join_fields(*fields: str | bytes) -> bytes:
+    """As lua/lib/timers.lua reads them."""
+    plain = [field.encode() if isinstance(field, str) else field for field in fields]
+    return b"".join(b"%d:%s" % (len(field), field) for field in plain)
+
+
 def _append_row(message: NewMessage) -> tuple[Argument, ...]:
-    for key in message.lanes:
-        if not key or _CONTROL.search(key):
-            raise ValueError(f"{key!r} is not a lane key: use a non-empty string without control characters")
+    lanes = _joined_lanes(message.lanes)
     scope, number = message.once or ("", "")
     problem = problem_json(message.problem) if message.problem else ""
     stored, group = _grouped(message)
-    return message.id, message.queue, stored, scope, number, problem, group, "\n".join(message.lanes)
+    return message.id, message.queue, stored, scope, number, problem, group, lanes
+
+
+def _joined_lanes(lanes: Sequence[str]) -> str:
+    """As the scripts read them. Raises ValueError for a lane key with control characters."""
+    for key in lanes:
+        if not key or _CONTROL.search(key):
+            raise ValueError(f"{key!r} is not a lane key: use a non-empty string without control characters")
+    return "\n".join(lanes)
 
 
 def _grouped(message: NewMessage) -> tuple[str | bytes, str]:

@@ -28,6 +28,12 @@ LEASES = "lanes:leases"
 DELAYED = "lanes:delayed"
 #: zset: message id -> due, ms; for groups that wait for further messages
 COLLECTING = "lanes:collecting"
+#: zset: <owner>, a newline, <name> of a timer -> due, ms
+TIMERS = "lanes:timers"
+#: string, named by an owner: its timers, as lua/lib/timers.lua describes them
+TIMER = "lanes:timer:"
+#: hash: <owner>, a newline, <name> of a schedule -> what its owner keeps of it, such as its last occurrence
+SCHEDULES = "lanes:schedules"
 #: zset: message id -> buried at, ms
 DEAD = "lanes:dead"
 #: zset, named by a group of queues: message id -> seq, for all messages that are not buried; the first is the oldest
@@ -42,7 +48,7 @@ MISSING = "lanes:missing:"
 LAST = "lanes:last"
 #: hash: seq (the last one), and totals: appended, seen, handed_out, settled, skipped, released,
 #: retried, parked, buried, replayed, dropped, expired, refused, repaired, held, late, uncertain, answered, collected,
-#: interrupted
+#: interrupted, scheduled, cancelled, fired
 COUNTS = "lanes:counts"
 #: hash: queue -> how many messages of it have been settled
 SETTLED = "lanes:settled"
@@ -99,6 +105,10 @@ def errors(message_id: str) -> str:
 
 def journal(message_id: str) -> str:
     return JOURNAL + message_id
+
+
+def timer(owner: str, name: str) -> str:
+    return f"{owner}\n{name}"
 
 
 def lane(key: str) -> str:

@@ -88,7 +88,8 @@ class Leased(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The result of a fetch. `more`: ready messages are left; `suspects`: some of them must run alone in a
+    """The result of a fetch. `more`: ready messages are left; `last_wait`: only messages of the queues that are read
+    last are left, for which there was no room; `suspects`: some of them must run alone in a
     worker, None: unknown, because the fetch asked for no messages.
     """
 
@@ -96,8 +97,9 @@ class Fetched:
     more: bool
     suspects: bool | None
     leased: list[Leased]
-    #: Until the next group is due; None: none is collected.
+    #: Until the next group or timer is due; None: there is none.
     due_s: float | None = None
+    last_wait: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,18 @@ class Swept:
     due: int
     next_ms: int | None
     history: History | None = field(default=None, compare=False)
+
+
+class StoredTimer(NamedTuple):
+    """A message that joins the end of its lanes when it is due, at `at_ms` since 1970."""
+
+    owner: str
+    name: str
+    at_ms: int
+    id: str
+    queue: str
+    lanes: list[str]
+    stored: bytes
 
 
 class Noted(Enum):
@@ -205,7 +219,8 @@ def fetch_answer(answer: list[Any]) -> Fetched:
                 interrupted,
             )
         )
-    return Fetched(texts(lost), bool(more), bool(suspects), leased, None if due_ms < 0 else due_ms / 1000)
+    due_s = None if due_ms < 0 else due_ms / 1000
+    return Fetched(texts(lost), more == 1, bool(suspects), leased, due_s, last_wait=more == 2)
 
 
 def begin_answer(answer: list[bytes]) -> Begun:
@@ -226,6 +241,25 @@ def previous_calls_answer(journal: dict[bytes, bytes]) -> list[PreviousCall]:
             call = PreviousCall(what.decode(), outcome if state == b"done" else None, int(fence), position)
             found.append((int(fence), series, int(position[len(series) :]), call))
     return [call for *_, call in sorted(found)]
+
+
+#: As in lua/lib/timer_records.lua.
+_PLAIN = b'{"headers":{"task":"%s","argsrepr":"%s"}}\n[[%s'
+_ENDING = b',{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]'
+
+
+def timers_answer(owner: str, stored: bytes | None) -> list[tuple[str, list[bytes]]]:
+    """The name of each timer of an owner, and its id, queue, lanes and stored form (lua/lib/timer_records.lua)."""
+    fields, rest = [], stored or b""
+    while rest:
+        length, _, rest = rest.partition(b":")
+        fields.append(rest[: int(length)])
+        rest = rest[int(length) :]
+    found = []
+    for name, id_, queue, lanes, short in zip(*[iter(fields)] * 5, strict=True):
+        whole = _PLAIN % tuple(short.split(b"\x1c", 3)[1:]) + _ENDING if short.startswith(b"\x1c") else short
+        found.append((name.decode(), [id_, queue, owner.encode() if lanes == b"\n" else lanes, whole]))
+    return found
 
 
 def read_answer(answers: list[Any], fence: str) -> Read | None:

@@ -6,8 +6,9 @@ Does not retry: a step whose answer was lost may have been done, and only the ca
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from redis import Redis
 
@@ -24,7 +25,9 @@ from chatlanes.lanes.protocol.commands import (
     fetch_command,
     problem_json,
     read_commands,
+    schedule_command,
     shield_command,
+    timer_key,
 )
 from chatlanes.lanes.protocol.replies import (
     Appended,
@@ -36,6 +39,7 @@ from chatlanes.lanes.protocol.replies import (
     Outcome,
     Read,
     Shielded,
+    StoredTimer,
     Swept,
     append_answer,
     begin_answer,
@@ -44,6 +48,7 @@ from chatlanes.lanes.protocol.replies import (
     loss_answer,
     read_answer,
     texts,
+    timers_answer,
 )
 from chatlanes.lanes.protocol.scripts import Argument, script
 from chatlanes.lanes.runtime.blocking import run_blocking
@@ -83,10 +88,13 @@ class Store:
         settles: Sequence[tuple[str, str]] = (),
         max_deaths: int = MAX_DEATHS,
         first: int = 0,
+        last: int = 0,
+        last_room: int = 0,
         times: Mapping[str, int] | None = None,
     ) -> Fetched:
         """Settles (id, fence) pairs and leases up to `room` ready messages, in one step. The `first` queues are
-        emptied before the others. `times` is added to the counters in Redis (timings.py).
+        emptied before the others, and the `last` ones are read last (fetch_command). `times` is added to the counters
+        in Redis (timings.py).
         """
         command = fetch_command(
             queues,
@@ -97,6 +105,8 @@ class Store:
             settles=settles,
             max_deaths=max_deaths,
             first=first,
+            last=last,
+            last_room=last_room,
             times=times,
         )
         return fetch_answer(script("turn").run(self.client, command))
@@ -141,6 +151,99 @@ class Store:
     def shield(self, message_id: str, fence: str, *, shielded: bool) -> Shielded:
         """Keeps a run from being interrupted, or allows it again."""
         return Shielded(script("shield").run(self.client, shield_command(message_id, fence, shielded=shielded)))
+
+    def schedule(
+        self,
+        message: NewMessage,
+        owner: str,
+        name: str,
+        *,
+        at_ms: int | None = None,
+        in_ms: int = 0,
+        replaces: bool = True,
+    ) -> bool:
+        """Sets the timer of this owner and name: the message joins the end of its lanes at `at_ms` (ms since 1970), or
+        if that is None in `in_ms`. False: the message was seen before, or the timer is set and `replaces` is false.
+
+        Raises ValueError for an owner, name or lane key with control characters.
+        """
+        command = schedule_command(message, owner, name, at_ms=at_ms, in_ms=in_ms, replaces=replaces)
+        return bool(script("schedule").run(self.client, command))
+
+    def cancel(self, owner: str, name: str) -> bool:
+        """Removes a timer that is not due yet; False if there is none."""
+        return bool(self._run("cancel", timer=timer_key(owner, name)))
+
+    def timers(self, *owners: str) -> list[StoredTimer]:
+        """The timers of these owners, the next one first."""
+        if not owners:
+            return []
+        names = [keys.TIMER + owner for owner in owners]
+        values = cast("list[bytes | None]", run_blocking(lambda: self.client.mget(names)))
+        found = [
+            (owner, name, fields)
+            for owner, value in zip(owners, values, strict=True)
+            for name, fields in timers_answer(owner, value)
+        ]
+        return self._timers(found)
+
+    def timer_owners(self, prefix: str) -> list[str]:
+        """The owners of timers that begin with `prefix`, sorted. Scans all timers, in small steps."""
+        pattern = re.sub(r"([\\*?\[\]])", r"\\\1", prefix) + "*"
+        found: Any = run_blocking(lambda: list(self.client.zscan_iter(keys.TIMERS, pattern, count=1000)))
+        return sorted({timer.decode().partition("\n")[0] for timer, _ in found})
+
+    def next_timers(self, start: int = 0, count: int = 100) -> list[StoredTimer]:
+        """Of all timers the next ones, without the first `start`."""
+        entries: list[Any] = self.client.zrange(keys.TIMERS, start, start + count - 1)
+        found = []
+        for owner, name in (entry.decode().split("\n") for entry in entries):
+            fields = dict(timers_answer(owner, self._get(keys.TIMER + owner))).get(name)
+            found += [(owner, name, fields)] if fields else []
+        return self._timers(found)
+
+    def _get(self, key: str) -> bytes | None:
+        value: Any = self.client.get(key)
+        return cast("bytes | None", value)
+
+    def _timers(self, found: list[tuple[str, str, list[bytes]]]) -> list[StoredTimer]:
+        if not found:
+            return []
+        scores: list[Any] = self.client.zmscore(keys.TIMERS, [keys.timer(owner, name) for owner, name, _ in found])
+        timers = [
+            StoredTimer(owner, name, int(score), id_.decode(), queue.decode(), lanes.decode().split("\n"), stored)
+            for (owner, name, (id_, queue, lanes, stored)), score in zip(found, scores, strict=True)
+            if score is not None
+        ]
+        return sorted(timers, key=lambda timer: timer.at_ms)
+
+    def advance(
+        self,
+        owner: str,
+        name: str,
+        *,
+        known: bytes,
+        record: bytes,
+        until_ms: int = 0,
+        messages: Sequence[NewMessage] = (),
+    ) -> bool:
+        """Appends the messages of a schedule's occurrences up to `until_ms`, and replaces its record, in one step.
+
+        False, and nothing was changed: the record is not `known`, so another process has done it, or `until_ms` is
+        still to come by Redis' clock. An empty `record` removes the schedule.
+        """
+        rows = [(each.id, each.queue, each.stored, "\n".join(each.lanes)) for each in messages]
+        schedule = timer_key(owner, name)
+        return bool(self._run("advance", group=rows, schedule=schedule, known=known, record=record, until_ms=until_ms))
+
+    def schedules(self) -> tuple[int, dict[tuple[str, str], bytes]]:
+        """Redis' time in ms, and the record of each schedule, by its owner and name."""
+        with self.client.pipeline(transaction=False) as pipe:
+            pipe.time()
+            pipe.hgetall(keys.SCHEDULES)
+            (seconds, microseconds), found = run_blocking(pipe.execute)
+        records = {tuple(field.decode().split("\n")): record for field, record in found.items()}
+        return seconds * 1000 + microseconds // 1000, records
 
     def replay(self, message_id: str) -> bool:
         """Puts a buried message at the end of its lanes; False if no such message is buried."""

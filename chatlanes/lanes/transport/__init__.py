@@ -1,6 +1,11 @@
 """The kombu transport: publish is append, consume is fetch, acknowledge is settle."""
 
-from chatlanes.lanes.transport.channel import FIRST_QUEUE_ARGUMENTS, LANES_ARGUMENT, QUEUE_ARGUMENTS
+from chatlanes.lanes.transport.channel import (
+    FIRST_QUEUE_ARGUMENTS,
+    LANES_ARGUMENT,
+    LAST_QUEUE_ARGUMENTS,
+    QUEUE_ARGUMENTS,
+)
 from chatlanes.lanes.transport.fetch import FetchLoop
 from chatlanes.lanes.transport.publish import headers
 from chatlanes.lanes.transport.transport import LanesSentinelTransport, LanesTransport
@@ -8,6 +13,7 @@ from chatlanes.lanes.transport.transport import LanesSentinelTransport, LanesTra
 __all__ = [
     "FIRST_QUEUE_ARGUMENTS",
     "LANES_ARGUMENT",
+    "LAST_QUEUE_ARGUMENTS",
     "QUEUE_ARGUMENTS",
     "FetchLoop",
     "LanesSentinelTransport",

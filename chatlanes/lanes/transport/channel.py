@@ -7,10 +7,11 @@ a lane queue buries its messages instead of dropping them.
 from __future__ import annotations
 
 from contextlib import nullcontext, suppress
+from enum import IntEnum
 from functools import cached_property
 from importlib import import_module
 from queue import Empty
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kombu.log import get_logger
 from kombu.transport import redis as stock
@@ -34,6 +35,10 @@ QUEUE_ARGUMENTS = {LANES_ARGUMENT: True}
 #: A lane queue that also has this argument is emptied at each fetch before any other queue is read.
 FIRST_ARGUMENT = "x-lanes-first"
 FIRST_QUEUE_ARGUMENTS = {LANES_ARGUMENT: True, FIRST_ARGUMENT: True}
+#: A lane queue that also has this argument is read only while no other queue has ready messages, and its messages take
+#: at most half of the slots of a worker.
+LAST_ARGUMENT = "x-lanes-last"
+LAST_QUEUE_ARGUMENTS = {LANES_ARGUMENT: True, LAST_ARGUMENT: True}
 
 
 logger = get_logger(__name__)
@@ -41,6 +46,28 @@ logger = get_logger(__name__)
 _REDIS_ERRORS = (RedisError, OSError)
 
 _StockChannel: Any = stock.Channel if TYPE_CHECKING else object
+
+
+class Order(IntEnum):
+    """When a queue is read."""
+
+    FIRST = 0
+    ORDINARY = 1
+    LAST = 2
+
+
+class QueuesToRead(NamedTuple):
+    """Queues by the order in which they are read."""
+
+    first: list[str]
+    ordinary: list[str]
+    last: list[str]
+
+
+def order_of(arguments: dict[str, Any]) -> Order:
+    if arguments.get(LAST_ARGUMENT):
+        return Order.LAST
+    return Order.FIRST if arguments.get(FIRST_ARGUMENT) else Order.ORDINARY
 
 
 class LaneChannelMixin(_StockChannel):
@@ -74,7 +101,7 @@ class LaneChannelMixin(_StockChannel):
     def _new_queue(self, queue: str, **kwargs: Any) -> Any:
         arguments = kwargs.get("arguments") or {}
         if arguments.get(LANES_ARGUMENT):
-            self.connection.lane_queues[queue] = bool(arguments.get(FIRST_ARGUMENT))
+            self.connection.lane_queues[queue] = order_of(arguments)
         return super()._new_queue(queue, **kwargs)
 
     def _is_lane_queue(self, queue: str) -> bool:
@@ -87,13 +114,20 @@ class LaneChannelMixin(_StockChannel):
 
     @property
     def active_lane_queues(self) -> list[str]:
-        """The lane queues, starting with those that are read first."""
+        """The lane queues, in the order in which they are read."""
         queues = [queue for queue in dict.fromkeys(self._active_queues) if self._is_lane_queue(queue)]
-        return sorted(queues, key=lambda queue: not self.connection.lane_queues[queue])
+        return sorted(queues, key=self.connection.lane_queues.__getitem__)
 
-    def first_queues(self) -> int:
-        """The number of active_lane_queues that are read first."""
-        return sum(self.connection.lane_queues[queue] for queue in self.active_lane_queues)
+    def queues_to_read(self) -> QueuesToRead:
+        """The active lane queues by the order in which they are read. If there are only last ones, they are ordinary
+        ones: there is nothing to wait for.
+        """
+        by_order: dict[Order, list[str]] = {order: [] for order in Order}
+        for queue in self.active_lane_queues:
+            by_order[self.connection.lane_queues[queue]].append(queue)
+        if not by_order[Order.FIRST] and not by_order[Order.ORDINARY]:
+            return QueuesToRead([], by_order[Order.LAST], [])
+        return QueuesToRead(*by_order.values())
 
     # -- publishing
 
@@ -106,10 +140,12 @@ class LaneChannelMixin(_StockChannel):
             publish.check_ordinary(queue, message)
             super()._put(queue, message, **kwargs)
             return
-        new = publish.row(queue, message)
+        new, at_ms = publish.row(queue, message), publish.due_ms(message)
         batch = kwargs.get("_publish_batch")
         if batch is not None:
-            batch.append(new)
+            batch.append(new, at_ms)
+        elif at_ms is not None:
+            self.store.schedule(new, *publish.timer_of(new.id), at_ms=at_ms)
         else:
             self.store.append([new])
 

@@ -32,7 +32,7 @@ class Dispatcher:
 
     def deliver(self, fetched: Fetched, asked_s: float) -> None:
         self._in_flight.finish_fetch(fetched.leased, asked_s, suspects_wait=fetched.suspects, more=fetched.more)
-        self._in_flight.wakeups.group_is_due(fetched.due_s)
+        self._in_flight.wakeups.next_is_due(fetched.due_s)
         deadline_s = asked_s + self._in_flight.lease_s
         try:
             for leased in fetched.leased:

@@ -28,6 +28,8 @@ logger = get_logger(__name__)
 #: wake-up, other workers fetch within this time, which is shorter than the leases that it left. Each timeout costs an
 #: idle worker one fetch.
 WAIT_S, WAIT_OF_LEASE = 5.0, 1 / 3
+#: The same while there is no room for messages of the queues that are read last: their wake-ups are not waited for.
+LAST_WAIT_S = 0.1
 #: How long to wait after a refusal (a replica, a script that takes too long, a full disk), seconds.
 REFUSED_PAUSE_S = 1.0
 
@@ -45,6 +47,9 @@ class FetchLoop:
         self._is_notified = True  # there may be ready messages
         self._must_pass_on = False  # a wake-up was read without capacity: another worker must get it
         self._is_started = False
+        self._waits_for_room = (
+            False  # the queues that are read last have ready messages, and there was no room for them
+        )
         self._is_refused = False
         self._paused_until_s = 0.0
         self.handlers: dict[str, Callable[[], Any]] = {
@@ -79,6 +84,7 @@ class FetchLoop:
         self._drop_overdue()
         if self._fetch.is_waiting:
             return
+        self._is_notified = self._has_room_again() or self._is_notified
         capacity = self._capacity()
         if self._in_flight.capacity.can_wait() and not self._must_pass_on:
             return
@@ -86,9 +92,25 @@ class FetchLoop:
             self._must_pass_on = self._is_notified = False
             self._fetch.ask(capacity)
         elif capacity and not self._is_notified and not self._wait.is_waiting:
-            lists = [keys.bell(queue) for queue in self._channel.active_lane_queues]
-            timeout_s = min(WAIT_S, self._in_flight.lease_s * WAIT_OF_LEASE)
-            self._wait.send(self._channel, ["BRPOP", *lists, timeout_s])
+            self._send_wait()
+
+    def _send_wait(self) -> None:
+        """Block on the wake-up lists. Those of the queues that are read last are left out while there is no room for
+        their messages: they are for other workers.
+        """
+        first, ordinary, last = self._channel.queues_to_read()
+        timeout_s = min(WAIT_S, self._in_flight.lease_s * WAIT_OF_LEASE)
+        if last and not self._in_flight.room_for_last(last):
+            timeout_s, last = LAST_WAIT_S, []
+        lists = [keys.bell(queue) for queue in (*first, *ordinary, *last)]
+        self._wait.send(self._channel, ["BRPOP", *lists, timeout_s])
+
+    def _has_room_again(self) -> bool:
+        """True once when messages of the queues that are read last wait, and there is room for them again."""
+        if not self._waits_for_room or not self._in_flight.room_for_last(self._channel.queues_to_read().last):
+            return False
+        self._waits_for_room = False
+        return True
 
     def cancel(self, queues: set[str], *, is_last: bool) -> None:
         """Stop consuming these queues: their messages that were not passed to a pool are released."""
@@ -151,6 +173,7 @@ class FetchLoop:
         self._is_refused = False
         # A wake-up that was read while the fetch was in flight may announce a message that the fetch did not see.
         self._is_notified = self._is_notified or fetched.more
+        self._waits_for_room = fetched.last_wait
         self._dispatcher.deliver(fetched, self._fetch.asked_s)
 
     def _release_fetch_in_flight(self) -> None:

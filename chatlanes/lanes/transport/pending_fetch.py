@@ -49,16 +49,18 @@ class PendingFetch(PolledConnection):
         self._reconcile()
         self._sent += 1
         self._has_capacity = capacity > 0
-        queues, first = self._channel.active_lane_queues, self._channel.first_queues()
+        queues = self._channel.queues_to_read()
         command = fetch_command(
-            rotated(queues[:first], self._sent) + rotated(queues[first:], self._sent),
+            [queue for some in queues for queue in rotated(some, self._sent)],
             holder=in_flight.holder,
             lease_ms=in_flight.lease_ms,
             room=min(capacity, MAX_PER_FETCH),
             holding=in_flight.leased(),
             settles=in_flight.start_fetch(),
             max_deaths=in_flight.max_deaths,
-            first=first,
+            first=len(queues.first),
+            last=len(queues.last),
+            last_room=in_flight.room_for_last(queues.last),
             times=in_flight.pending_acks.times_to_fetch(),
         )
         self.asked_s = clock.now_s()

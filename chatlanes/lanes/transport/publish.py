@@ -1,11 +1,14 @@
-"""Publishing to a lane queue: a kombu message becomes one row of an append.
+"""Publishing to a lane queue: a kombu message becomes one row of an append, or a timer if it has an eta or countdown.
 
 Refuses messages whose order a lane cannot keep: see `row`.
 """
 
 from __future__ import annotations
 
+from math import ceil
 from typing import Any
+
+from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from chatlanes.lanes.errors import PublishRefused
 from chatlanes.lanes.protocol import envelope
@@ -34,24 +37,45 @@ def check_ordinary(queue: str, message: dict[str, Any]) -> None:
 
 
 def row(queue: str, message: dict[str, Any]) -> NewMessage:
-    """The row to append for a message. Raises PublishRefused if it has no lane keys, or an eta or countdown."""
+    """The row to append for a message, without its eta. Raises PublishRefused if it has no lane keys, or a group and
+    an eta.
+    """
     given = message.get("headers") or {}
     if envelope.LANE_KEYS not in given:
         raise PublishRefused(
             f"{queue!r} is a lane queue: pass the keys that order the message, headers=lanes.headers([…]); "
             "an empty list means no order"
         )
-    if given.get("eta"):
+    if given.get("eta") and given.get(envelope.GROUP):
         raise PublishRefused(
-            "eta and countdown are refused on a lane queue: a later message would overtake this one or wait for it. "
-            "Publish it when it is due, or use an ordinary queue"
+            "a message of a group cannot have an eta or countdown: it joins its group when it is published. Leave out "
+            "one of the two"
         )
     once = given.get(envelope.ONCE)
     return NewMessage(
         id=given.get("id") or message["properties"]["delivery_tag"],
         queue=queue,
-        stored=envelope.pack(message),
+        # With its eta, the message would wait in the memory of a worker.
+        stored=envelope.pack({**message, "headers": {**given, "eta": None}} if given.get("eta") else message),
         lanes=given[envelope.LANE_KEYS],
         once=(once[0], once[1]) if once else None,
         group=Group(*given[envelope.GROUP]) if given.get(envelope.GROUP) else None,
     )
+
+
+def due_ms(message: dict[str, Any]) -> int | None:
+    """When a message with an eta or countdown is due, ms since 1970; None: now. Raises PublishRefused if the eta is
+    not a time.
+    """
+    eta = (message.get("headers") or {}).get("eta")
+    if not eta:
+        return None
+    try:
+        return ceil(maybe_make_aware(maybe_iso8601(eta)).timestamp() * 1000)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise PublishRefused(f"eta {eta!r} is not a time: {error}. Use an aware datetime") from error
+
+
+def timer_of(task_id: str) -> tuple[str, str]:
+    """The owner and the name of the timer of a message with an eta."""
+    return f"task {task_id}", "eta"

@@ -1,6 +1,7 @@
 """kombu's batches (`producer.batch()`, since kombu 5.7): the messages for lane queues become one append.
 
 Guarantees that all of them are appended, in order, or none. If the append raises an error, either may be the case.
+Messages with an eta or countdown follow the append, one by one.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from kombu.transport.redis import PublishBatch
 from redis.exceptions import RedisError
 
 from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.transport.publish import timer_of
 
 
 class LanesBatch(PublishBatch):
@@ -20,23 +22,32 @@ class LanesBatch(PublishBatch):
     def __init__(self, channel: Any, max_size: int) -> None:
         super().__init__(channel, max_size)
         self._rows: list[NewMessage] = []
+        self._timers: list[tuple[NewMessage, int]] = []
 
-    def append(self, new: NewMessage) -> None:
-        self._rows.append(new)
-        if len(self._rows) >= self.max_size:
+    def append(self, new: NewMessage, at_ms: int | None) -> None:
+        """`at_ms`: when a message with an eta is due."""
+        if at_ms is None:
+            self._rows.append(new)
+        else:
+            self._timers.append((new, at_ms))
+        if len(self._rows) + len(self._timers) >= self.max_size:
             self.flush()
 
     def flush(self) -> None:
         self._check_usable()
-        rows, self._rows = self._rows, []
-        if rows:
+        rows, timers = self._rows, self._timers
+        self._rows, self._timers = [], []
+        if rows or timers:
             try:
-                self.channel.store.append(rows)
+                if rows:
+                    self.channel.store.append(rows)
+                for new, at_ms in timers:
+                    self.channel.store.schedule(new, *timer_of(new.id), at_ms=at_ms)
             except RedisError as error:
                 self._failed = error
                 raise BatchPublishError("the append of a batch failed; Redis may or may not have stored it") from error
         super().flush()
 
     def discard(self) -> None:
-        self._rows = []
+        self._rows, self._timers = [], []
         super().discard()

@@ -14,7 +14,7 @@ from kombu.utils.eventio import READ
 from chatlanes.lanes.errors import Misconfigured
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.transport import release_5_6
-from chatlanes.lanes.transport.channel import LaneChannelMixin
+from chatlanes.lanes.transport.channel import LaneChannelMixin, Order
 from chatlanes.lanes.transport.fetch import WAKE
 
 stock: Any = release_5_6 if release_5_6.IS_KOMBU else redis
@@ -114,7 +114,7 @@ class LanesTransport(stock.Transport):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.cycle = LanesPoller()
-        self.lane_queues: dict[str, bool] = {}  # name -> True if it is read first
+        self.lane_queues: dict[str, Order] = {}  # name -> when it is read
 
     def establish_connection(self) -> Any:
         """Raises ResponseError if the server refuses writes, so that Celery retries with growing pauses, as it does

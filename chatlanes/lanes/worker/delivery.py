@@ -50,6 +50,7 @@ class Delivery:
     #: A newer message may end this run. `interrupted`: how many earlier runs were ended so.
     is_interruptible: bool = False
     interrupted: int = 0
+    is_replayed: bool = False
     #: A newer message has ended this run: nothing that it still does has an effect. Set by another thread.
     is_interrupted: bool = field(default=False, init=False)
     _journal: Journal | None = field(default=None, init=False, repr=False)
@@ -79,6 +80,12 @@ class Delivery:
     def attempt(self) -> int:
         """The number of this attempt, from 1."""
         return self.failed + 1
+
+    def time_ms(self) -> int:
+        """The time of Redis, in ms since 1970. While Redis does not answer, behaves like `park`."""
+        command = PipelinedCommand(None, ["TIME"])
+        [(seconds, microseconds)] = self.journal.retry_until_done(lambda: self.lanes.pipelined.run(command))
+        return int(seconds) * 1000 + int(microseconds) // 1000
 
     @property
     def age_s(self) -> float:
@@ -324,4 +331,5 @@ def delivery_from(lane: dict[str, Any], tag: str, lanes: AppLanes) -> Delivery:
         bodies=tuple(lane.get("bodies", ())),
         is_interruptible=lane.get("interruptible", False),
         interrupted=lane.get("interrupted", 0),
+        is_replayed=lane.get("replayed_s") is not None,
     )

@@ -11,11 +11,15 @@ import os
 import signal as signals
 import socket
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from celery.app.control import Control
 from celery.worker import state
+from kombu.utils.functional import maybe_list
+
+from chatlanes.lanes.transport.publish import timer_of
 
 #: The number of revoked tasks that Celery keeps.
 MAX_REQUESTS = state.REVOKES_MAX
@@ -27,13 +31,22 @@ _COMMANDS = ("flower", "control", "shell", "worker")
 _asked_by: dict[str, str] = {}
 
 
-class NamingControl(Control):
-    """`app.control`. Adds the name of the program to its revokes."""
+class LanesControl(Control):
+    """`app.control`. Adds the name of the program to its revokes, and removes the timers of what it revokes, also if
+    no worker runs.
+    """
 
     def broadcast(self, command: str, arguments: dict[str, Any] | None = None, *others: Any, **options: Any) -> Any:
         if command in ("revoke", "terminate"):
             arguments = {**(arguments or {}), "asked_by": _this_program()}
+            cancel_timers(self.app, maybe_list(arguments.get("task_id")) or [])
         return super().broadcast(command, arguments, *others, **options)
+
+
+def cancel_timers(app: Any, task_ids: Iterable[str]) -> None:
+    """Messages with an eta that are not due yet are removed. Raises RedisError."""
+    for task_id in task_ids:
+        app.lanes.store.cancel(*timer_of(task_id))
 
 
 def note(task_ids: list[str], asked_by: object) -> None:

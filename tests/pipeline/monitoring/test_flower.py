@@ -126,7 +126,7 @@ def test_flower_shows_how_many_updates_are_ready_in_each_queue(make_pipeline: Ma
     # Then the first update of each chat is counted in its queue, when the worker prefetches no more
     until(lambda: sum(flower.lengths().values()) == 8)
     lengths = flower.lengths()
-    assert set(lengths) == {"celery", "updates.0", "updates.1", "updates.express"}
+    assert set(lengths) == {"broadcasts.0", "celery", "updates.0", "updates.1", "updates.express"}
     assert lengths["updates.0"] == pipeline.redis.llen("updates.0") > 0
     assert lengths["updates.1"] == pipeline.redis.llen("updates.1") > 0
     # And Flower's broker page shows the queues

@@ -19,6 +19,10 @@ def handle(ctx):
         ctx.reply(f"Changed to: {ctx.text}")
 
 
+def news(ctx):
+    ctx.broadcast(range(1001, 1041), "sendMessage", text="News.", rate=20)
+
+
 def menu(ctx):
     ctx.reply("<b>What</b> would <i>you</i> like? <code>/no</code>", parse_mode="HTML", reply_markup=BUTTONS)
 
@@ -48,5 +52,5 @@ def repeat(ctx):
     ctx.reply(f"You wrote: {ctx.text}" if ctx.text else "A fine picture.")
 
 
-COMMANDS = {"/menu": menu, "/keys": keys, "/fail": fail, "/gone": gone}
+COMMANDS = {"/news": news, "/menu": menu, "/keys": keys, "/fail": fail, "/gone": gone}
 bot = Bot(handle, never_retry=(HopelessError,))

@@ -35,6 +35,7 @@ def test_a_message_shows_its_update_and_answer(tmp_path: Path) -> None:
         edits_what_was_said(ann)
         fails_and_replays(page, ChatRegion(page, "Ben"))
         two_write_in_a_group(page, ChatRegion(page, "Ann and Ben"))
+        shows_a_broadcast(page, ann)
         # And a flood while a worker is killed loses nothing
         kills_a_worker_under_a_flood(page)
         # And a reload has all chats, a phone and the dark have the same
@@ -130,6 +131,15 @@ def presses_buttons(page: Page, ann: ChatRegion) -> None:
     ann.write("/gone")
     expect(ann.message("Never said.")).to_contain_text("deleted")
     expect(ann.here.get_by_role("img", name="Reaction 👍")).to_be_visible()
+
+
+def shows_a_broadcast(page: Page, ann: ChatRegion) -> None:
+    page.get_by_role("tab", name="Lanes").click()
+    ann.write("/news")
+    broadcasts = page.get_by_role("region", name="Broadcasts")
+    expect(broadcasts.get_by_role("progressbar")).to_be_visible()
+    expect(broadcasts).to_contain_text("running: ")
+    expect(broadcasts).to_contain_text("done: 40 of 40", timeout=30_000)
 
 
 def sends_a_photo(ann: ChatRegion) -> None:

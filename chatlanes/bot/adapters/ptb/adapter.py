@@ -2,32 +2,37 @@
 
 Each update is processed completely on this process's event loop, including handlers with block=False and tasks of the
 application; error handlers run, and the failure still fails the attempt. chat_data, user_data and conversations are
-read before each update and stored with it (data.py). The updater, job queue and update processor are not used. With
-COLLECT it processes the newest update; `context.updates` are all of them.
+read before each update and stored with it (data.py). Jobs are updates too (job_queue.py). The updater and update
+processor are not used. With COLLECT it processes the newest update; `context.updates` are all of them.
 """
 
 from __future__ import annotations
 
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import telegram
+from redis.exceptions import RedisError
 from telegram import Update
 from telegram.error import NetworkError, RetryAfter
 from telegram.ext import Application
 
 from chatlanes.bot.adapters import storage_json
-from chatlanes.bot.adapters.errors import check_token
+from chatlanes.bot.adapters.errors import check_token, warn_of_address
 from chatlanes.bot.adapters.ptb.buttons import Buttons
 from chatlanes.bot.adapters.ptb.calls import BridgedRequest
 from chatlanes.bot.adapters.ptb.conversations import AnyApplication, wait_for_handlers
-from chatlanes.bot.adapters.ptb.data import DataKeeper, replace_persistence
+from chatlanes.bot.adapters.ptb.data import DataKeeper, Outline, replace_persistence
 from chatlanes.bot.adapters.ptb.failures import no_failures, updates_here, watch
-from chatlanes.bot.adapters.ptb.unsupported import NoJobsError, switch_off
+from chatlanes.bot.adapters.ptb.job_plans import JobError
+from chatlanes.bot.adapters.ptb.job_queue import LaneJob, LaneJobQueue, queue_of
+from chatlanes.bot.adapters.ptb.job_storage import KIND
 from chatlanes.bot.adapters.startup.async_handler import AsyncHandler
 from chatlanes.bot.adapters.startup.lifetime import Steps
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
+from chatlanes.lanes.worker.executor import blocking_executor
 from chatlanes.settings.imports import BotImportError
 from chatlanes.telegram.client import BotApi
 
@@ -41,19 +46,19 @@ def bot_of(found: Any, api: BotApi, label: str) -> Bot:
     found.bot._request = (found.bot._request[0], BridgedRequest(api, found.bot))
     register_objects()
     replace_persistence(found)
-    switch_off(found, api)
-    runner = PtbRunner(found)
-    return Bot(AsyncHandler(runner.handle, runner.read_ahead, runner.steps), never_retry=(NoJobsError,))
+    warn_of_address(found.bot.base_url.partition("/bot")[0], api)
+    runner = PtbRunner(found, queue_of(found))
+    return Bot(AsyncHandler(runner.handle, runner.read_ahead, runner.steps), never_retry=(JobError,))
 
 
 class PtbRunner:
     """Runs the updates of an application in this process."""
 
-    def __init__(self, application: AnyApplication) -> None:
-        self._application = application
+    def __init__(self, application: AnyApplication, jobs: LaneJobQueue) -> None:
+        self._application, self._jobs = application, jobs
         self._buttons = Buttons(application.bot)
         self._keeper: DataKeeper | None = None
-        self.steps = Steps(self._start, self._stop, passing=(NetworkError, RetryAfter))
+        self.steps = Steps(self._start, self._stop, passing=(NetworkError, RetryAfter, RedisError))
 
     def read_ahead(self, ctx: Context) -> None:
         if self._keeper:  # it has started
@@ -61,6 +66,9 @@ class PtbRunner:
 
     async def handle(self, ctx: Context) -> None:
         bot_here.set(self._application.bot)
+        if ctx.kind == KIND:
+            await self._run_job(ctx)
+            return
         updates = [Update.de_json(update, self._application.bot) for update in ctx.updates]
         updates_here.set(updates)
         update = updates[-1]
@@ -68,12 +76,26 @@ class PtbRunner:
         async with self._keeper.kept(update), self._buttons.kept(update), no_failures():
             await self._application.process_update(update)
 
+    async def _run_job(self, ctx: Context) -> None:
+        job: LaneJob | None = await blocking_executor().call(partial(self._jobs.begin, ctx.update[KIND]))
+        if job is None:
+            return
+        assert self._keeper  # noqa: S101  begun
+        assert ctx.stored  # noqa: S101  a job always has a lane
+        kept = self._keeper.kept(Outline.of(job.chat_id, job.user_id), is_job=True)
+        async with kept, self._buttons.kept(None, ctx.stored.message_id), no_failures():
+            # Job.run would continue after UPDATE_TIMEOUT.
+            await job._run(self._application)
+        await blocking_executor().call(partial(self._jobs.end, job))
+
     async def _start(self) -> None:
         application = self._application
+        self._jobs.begin_start()
         await application.initialize()
         application._running = True
         if application.post_init:
             await application.post_init(application)
+        await blocking_executor().call(self._jobs.end_start)
         # After post_init, which may add handlers.
         wait_for_handlers(application)
         watch(application)

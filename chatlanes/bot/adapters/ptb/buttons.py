@@ -29,12 +29,13 @@ _NAME_LENGTH = 32
 class _Names:
     """The names of keyboards and buttons that one update creates. They cannot be guessed without the bot's token."""
 
-    def __init__(self, token: str, update_id: int) -> None:
-        self._key, self._update_id = token.encode(), update_id
+    def __init__(self, token: str, update: str) -> None:
+        """`update` identifies the update in each of its runs."""
+        self._key, self._update = token.encode(), update
         self.given: list[str] = []
 
     def another(self) -> UUID:
-        text = f"button {self._update_id}:{len(self.given)}"
+        text = f"button {self._update}:{len(self.given)}"
         name = UUID(bytes=hmac.digest(self._key, text.encode(), "sha256")[:16])
         self.given.append(name.hex)
         return name
@@ -59,15 +60,19 @@ class Buttons:
         self._bot = bot
 
     @asynccontextmanager
-    async def kept(self, update: Update) -> AsyncIterator[None]:
-        """Wraps the processing of an update: loads the data of its pressed button, and stores that of new ones."""
+    async def kept(self, update: Update | None, name: str = "") -> AsyncIterator[None]:
+        """Wraps the processing of an update: loads the data of its pressed button, and stores that of new ones. `name`
+        identifies a job, which has no Update.
+        """
         cache = self._bot.callback_data_cache
         if cache is None:
             yield
             return
-        _names.set(names := _Names(self._bot.token, update.update_id))
-        pressed = await _load_pressed(cache, update)
-        self._bot.insert_callback_data(update)
+        _names.set(names := _Names(self._bot.token, str(update.update_id) if update else name))
+        pressed = ""
+        if update:
+            pressed = await _load_pressed(cache, update)
+            self._bot.insert_callback_data(update)
         try:
             yield
             for each in names.given:
@@ -78,7 +83,7 @@ class Buttons:
         finally:
             for each in (*names.given, pressed):
                 cache._keyboard_data.pop(each, None)
-            if update.callback_query:
+            if update and update.callback_query:
                 cache._callback_queries.pop(update.callback_query.id, None)
 
 

@@ -2,7 +2,7 @@
 
 Each ConversationHandler has a name that is the same in every process: its own, or its position among the handlers. A
 conversation_timeout limits how long the state is stored; the conversation then ends without a TIMEOUT handler, because
-no job queue runs.
+the framework keeps the update for it in one process.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from telegram.ext import DictPersistence, PicklePersistence
 
 from chatlanes.bot.adapters import storage, storage_json
 from chatlanes.bot.adapters.ptb.conversations import AnyApplication, conversations_of
+from chatlanes.bot.adapters.ptb.job_storage import KIND
 from chatlanes.bot.adapters.ptb.slots import Slot, data_of, positions_of
 from chatlanes.bot.context import Context
 from chatlanes.lanes.worker.executor import blocking_executor
@@ -54,16 +55,16 @@ class DataKeeper:
 
     def read_ahead(self, ctx: Context) -> None:
         """Fetch the data that an update like this will probably need, before the framework's object is created."""
-        storage.read_ahead(_places(self._slots(_Outline(_known(ctx.chat_id), _known(ctx.user_id)))))
+        storage.read_ahead(_places(self._slots(Outline.of(ctx.chat_id, ctx.user_id), is_job=ctx.kind == KIND)))
 
     @asynccontextmanager
-    async def kept(self, update: Update) -> AsyncIterator[None]:
-        """Wraps the processing of an update: its data is read before, staged for the settle after, then removed from
-        memory.
+    async def kept(self, update: Update | Outline, *, is_job: bool = False) -> AsyncIterator[None]:
+        """Wraps the processing of an update or a job: its data is read before, staged for the settle after, then
+        removed from memory.
         """
         ids = {each.id for each in (update.effective_chat, update.effective_user) if each}
         async with self._locks_of_chats.taken(ids):
-            slots = self._slots(update)
+            slots = self._slots(update, is_job=is_job)
             try:
                 before = await _read(slots)
                 yield
@@ -75,9 +76,10 @@ class DataKeeper:
                     each.forget()
                 self._warn_of_unstored()
 
-    def _slots(self, update: Any) -> list[Slot]:
+    def _slots(self, update: Any, *, is_job: bool) -> list[Slot]:
+        """A job is not part of a conversation."""
         data = () if self._application.persistence else data_of(self._application, update)
-        return [*data, *positions_of(self._conversations, update)]
+        return [*data, *(() if is_job else positions_of(self._conversations, update))]
 
     def _warn_of_unstored(self) -> None:
         """Warn once if a handler wrote data that is not stored."""
@@ -96,12 +98,16 @@ class DataKeeper:
         log.warning(sentence + "; store data that chats share in a database of your own", *details)
 
 
-class _Outline(NamedTuple):
+class Outline(NamedTuple):
     """The attributes of an Update that the storage keys usually depend on."""
 
     effective_chat: Any
     effective_user: Any
     callback_query: None = None
+
+    @classmethod
+    def of(cls, chat_id: int | None, user_id: int | None) -> Outline:
+        return cls(_known(chat_id), _known(user_id))
 
 
 def _known(number: int | None) -> Any:

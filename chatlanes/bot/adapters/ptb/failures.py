@@ -82,6 +82,13 @@ class _WatchedContext:
             _note(error)
             raise
 
+    def from_job(self, job: object, application: AnyApplication) -> Any:
+        try:
+            return self._kind.from_job(job, application)
+        except Exception as error:
+            _note(error)
+            raise
+
     def from_error(self, update: object, error: Exception, *others: Any, **named: Any) -> Any:
         _note(error)
         return _with_updates(self._kind.from_error(update, error, *others, **named))

@@ -29,20 +29,21 @@ class AsyncHandler:
         handle: Callable[[Context], Awaitable[Any]],
         before: Callable[[Context], object] | None = None,
         steps: Steps | None = None,
+        lifetime: AsyncLifetime | None = None,
     ) -> None:
-        self.handle, self.before, self.steps = handle, before or _nothing, steps
+        self.handle, self.before, self.steps, self._lifetime = handle, before or _nothing, steps, lifetime
 
     async def __call__(self, ctx: Context) -> Any:
+        if self._lifetime is not None:
+            await self._lifetime.begun(ctx)
         return await self.handle(ctx)
 
     def started(self, label: str) -> AsyncHandler:
         """The handler for a worker: its start-up runs once in each process, before the first update."""
         if self.steps is None:
             return self
-        lifetime, handle = AsyncLifetime(label, self.steps), self.handle
+        return AsyncHandler(self.handle, self.before, lifetime=AsyncLifetime(label, self.steps))
 
-        async def handle_when_started(ctx: Context) -> Any:
-            await lifetime.begun(ctx)
-            return await handle(ctx)
-
-        return AsyncHandler(handle_when_started, self.before)
+    def beside(self, function: Callable[[Context], Any]) -> Callable[[Context], Any]:
+        """Another coroutine function of the same bot, which runs when the bot has started; a plain one is unchanged."""
+        return AsyncHandler(function, lifetime=self._lifetime) if is_async(function) else function

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from chatlanes.bot.adapters.errors import PermanentError
-from chatlanes.bot.adapters.startup import api_server, polling
+from chatlanes.bot.adapters.startup import api_server, job_queue, polling
 from chatlanes.bot.adapters.startup.async_handler import AsyncHandler, is_async
 from chatlanes.bot.adapters.startup.lifetime import Steps
 from chatlanes.bot.bot import Bot
@@ -89,7 +89,7 @@ class AsyncMain:
 
     async def _run(self, expected: polling.Polling) -> Any:
         try:
-            with api_server.used(self._api), polling.expected(expected):
+            with api_server.used(self._api), job_queue.replaced(), polling.expected(expected):
                 return await self._function()
         except polling.PollingRefused as started:
             return started.bot

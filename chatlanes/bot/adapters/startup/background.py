@@ -15,7 +15,7 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 #: Our own threads and coroutines, by the beginning of their names.
-_OUR_THREADS = ("alarm", "asyncio_", "bot", "event loop", "ThreadPoolExecutor")
+_OUR_THREADS = ("alarm", "asyncio_", "blocking call", "bot", "event loop", "ThreadPoolExecutor")
 _OUR_TASKS = ("Awaited.", "AsyncLifetime.", "AsyncMain.")
 
 

@@ -1,15 +1,16 @@
 -- append: put a whole batch at the end of its lanes, all or nothing. Messages that were seen before are dropped.
 -- With  holding bulk_exists history
 -- KEYS  1 guard  hash (optional): nothing is appended unless its field `fence` equals `fence`
--- ARGV  seen_ttl_s seen_block fence hold_ms
+-- ARGV  seen_ttl_s seen_block fence sets hold_ms
 --       then id queue stored scope number problem group lanes, once for each message: the message is remembered by
 --       `scope` and `number` (may be empty), a `problem` buries it at once, `group` (may be empty) is described in
 --       joining.lua, `lanes` are keys joined by \n; without a `queue` only the number is remembered
+-- `sets` is written to the guard: for each field a line with the field, a tab and its value.
 -- If hold_ms is not 0, messages join their lanes in the order of their numbers: one is held for that long while a lower
 -- number is missing (gaps.lua). If it is 0, held messages with lower numbers join before.
 -- Returns {added, seen, buried, pending in the groups of these queues, held, late, ms until the next held one is due
 -- (-1: none), history before this append, added without a record because they joined groups}, or nil if the guard has another fence
-local seen_ttl_s, seen_block, fence, hold_ms = unpack(ARGV, 1, 4)
+local seen_ttl_s, seen_block, fence, sets, hold_ms = unpack(ARGV, 1, 5)
 hold_ms = tonumber(hold_ms)
 
 if KEYS[1] and redis.call('HGET', KEYS[1], 'fence') ~= fence then return false end
@@ -47,8 +48,8 @@ local function add(id, queue, stored, problem, group, lanes)
   end
 end
 
-if #ARGV > 12 then check_existence(5, 8) end
-for i = 5, #ARGV, 8 do
+if #ARGV > 13 then check_existence(6, 8) end
+for i = 6, #ARGV, 8 do
   local id, queue, stored, scope, number, problem, group, lanes = unpack(ARGV, i, i + 7)
   if queue ~= '' then groups[group_of(queue)] = true end
   number = tonumber(number)
@@ -76,6 +77,7 @@ local due_ms = expire_holds(500)
 
 call_in_batches('MSET', nil, new_bodies)
 write_places()
+for field, value in string.gmatch(sets, '([^\t]+)\t([^\n]*)\n') do redis.call('HSET', KEYS[1], field, value) end
 write_seen(seen_ttl_s) -- last, so that nothing is remembered that is not stored
 count('appended', added - collected + absorbed)
 count('collected', collected)

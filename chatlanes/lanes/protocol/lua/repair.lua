@@ -1,5 +1,5 @@
 -- repair: check a few keys, and make them agree with the records of the messages.
--- With  ready held
+-- With  ready held timer_repair
 -- KEYS  none
 -- ARGV  cursor limit lease_ms
 -- Returns {the next cursor ("0": the round is complete), how many repairs were made}
@@ -45,7 +45,7 @@ local checks = {
   held = function(id) fix_held(id, fix) end,
 }
 
-local check_key = {}
+local check_key = { [TIMER] = function(owner) repair_timers_of(owner, fix) end }
 local function is_lost(id) return redis.call('EXISTS', MESSAGE .. id) == 0 end
 
 check_key[MESSAGE] = function(id)
@@ -82,6 +82,7 @@ end
 local scanned = redis.call('SCAN', cursor, 'MATCH', 'lanes:*', 'COUNT', limit)
 for _, key in ipairs(scanned[2]) do
   local prefix = string.match(key, '^lanes:%l+:')
+  if key == TIMERS then repair_times(fix) end
   if check_key[prefix] then check_key[prefix](string.sub(key, #prefix + 1)) end
 end
 count('repaired', fixed)

@@ -1,12 +1,14 @@
--- sweep: make messages with expired leases, due retries and due groups ready, and let held messages whose time is over
--- join their lanes, also when their appender is gone. The batch is bounded.
--- With  gaps history
+-- sweep: make messages with expired leases, due retries and due groups ready, and let due timers join their lanes, and
+-- held messages whose time is over, also when their appender is gone. The batch is bounded.
+-- With  gaps history timers
 -- KEYS  none
 -- ARGV  lease_ms limit holder slots
 --       `holder` (may be empty) counts as alive for one lease, with this many `slots`
--- Returns {expired, due, ms until the next one is due (-1: none is leased, delayed or collected),
+-- Returns {expired, due, ms until the next one is due (-1: none is leased, delayed, collected or set),
 --       history}
 local lease_ms, limit, holder, slots = unpack(ARGV, 1, 4)
+-- Each timer that fires costs several times as much as the others. Further ones that are due have the next sweep.
+local FIRED = 100
 lease_ms, limit = tonumber(lease_ms), tonumber(limit)
 
 even_when_full()
@@ -50,13 +52,14 @@ local due = take(DELAYED, 'delayed', function() end)
 count('expired', expired)
 expire_holds(limit)
 end_due(limit)
+fire_due(math.min(limit, FIRED))
 write_places()
 count('late', late)
 count('collected', collected)
 wake_workers()
 
 local next_ms = -1
-for _, zset in ipairs({ LEASES, DELAYED, COLLECTING }) do
+for _, zset in ipairs({ LEASES, DELAYED, COLLECTING, TIMERS }) do
   local first = redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2]
   if first and (next_ms < 0 or first - now_ms < next_ms) then next_ms = math.max(first - now_ms, 0) end
 end

@@ -32,6 +32,8 @@ const uncertainNote = h("p.note", { hidden: true });
 const ORDER = "oldest first, one runs at a time";
 const legend = h("span.legend", { role: "status" }, ORDER);
 const rate = h("span.rate");
+const broadcasts = h("ul.broadcasts");
+const broadcastsPart = h("section", { "aria-labelledby": "h-broadcasts", hidden: true }, h("h3", { id: "h-broadcasts" }, "Broadcasts"), broadcasts);
 const workers = h("ul.workers");
 const rows = h("ol.rows");
 const flood = h("button.primary", { type: "button", onclick: () => act(flood, () => api.flood(FLOOD)) }, icon("bolt"), `Flood ${FLOOD}`);
@@ -44,6 +46,7 @@ byId("panel-lanes").append(
     h("div.actions", {}, flood, kill)),
   h("section", { "aria-labelledby": "h-backlog" }, h("h3", { id: "h-backlog" }, "Backlog", rate), chart.node,
     h("div.figures.small", {}, Object.values(counts).map((one) => one.node)), stream),
+  broadcastsPart,
   h("section", { "aria-labelledby": "h-workers" }, h("h3", { id: "h-workers" }, "Workers"), workers),
   h("section", { "aria-labelledby": "h-lanes" }, h("h3", { id: "h-lanes" }, "Lanes", legend), rows),
 );
@@ -83,6 +86,7 @@ function draw() {
   }
   setText(rate, `${lanes.rate_s.toFixed(lanes.rate_s < 10 ? 1 : 0)} settled/s`);
   kill.disabled = !lanes.workers.some((worker) => worker.alive);
+  drawBroadcasts(lanes.broadcasts);
   drawWorkers(lanes.workers);
   drawRows(lanes.rows);
 }
@@ -97,6 +101,22 @@ function uncertain(n) {
 
 const streamed = ({ rate: perS, chats }) =>
   `All counts include the background stream: ${perS} updates/s in ${chats} simulated chats (--no-stream turns it off).`;
+
+function drawBroadcasts(all) {
+  broadcastsPart.hidden = all.length === 0;
+  renew(broadcasts, JSON.stringify(all.map(({ id }) => id)), () => all.map(broadcastRow));
+  all.forEach(({ state, total, done, sent }, index) => {
+    const [bar, text] = broadcasts.children[index].querySelectorAll("progress, .broadcast-state");
+    bar.max = total;
+    bar.value = done;
+    const missed = done > sent ? `, ${count(done - sent)} not sent` : "";
+    setText(text, `${state}: ${count(done)} of ${count(total)}${missed}`);
+  });
+}
+
+function broadcastRow({ id }) {
+  return h("li", {}, h("b", {}, id), h("progress", { "aria-label": `Broadcast ${id}` }), h("span.broadcast-state"));
+}
 
 function drawWorkers(all) {
   renew(workers, JSON.stringify(all.map(({ name, pid }) => [name, pid])), () => all.map(workerRow));

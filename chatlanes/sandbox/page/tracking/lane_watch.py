@@ -9,15 +9,17 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from redis import Redis
 from redis.exceptions import RedisError
 
+from chatlanes.broadcasts import BroadcastProgress, Broadcasts
 from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.monitoring.inspection import Record
+from chatlanes.lanes.protocol.keys import group_of
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.settings import Settings
 from chatlanes.updates.connection import connect_to
@@ -30,8 +32,16 @@ TIMEOUT_S = 5.0
 MOST_LOOKED_AT = 500
 #: Buried messages that are read, the last ones.
 MOST_BURIED = 200
+#: How long a broadcast is shown after its end.
+ENDED_SHOWN_MS = 60_000
 #: The period of the rate.
 RATE_OVER_S = 3.0
+
+
+def number_of_update(message_id: str) -> int | None:
+    """None for a message that is not an update, such as that of a timer or of a broadcast."""
+    _, _, number = message_id.partition(":")
+    return int(number) if number.isdecimal() else None
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,7 @@ class LaneSnapshot:
     rate_s: float
     #: When the lease of each message that a worker has ends, Unix seconds.
     lease_ends_s: dict[str, float] = field(default_factory=dict)
+    broadcasts: Sequence[BroadcastProgress] = ()
 
 
 @dataclass
@@ -100,14 +111,21 @@ class LaneWatch:
             records=records,
             asked=asked,
             reasons={id_: (inspection.problems(client, id_) or [{}])[-1] for id_ in asked & set(buried)},
-            pending=Store(client).pending(group),
+            pending=Store(client).pending(group, group_of(self.settings.broadcast_queue)),
             delayed=inspection.delayed(client),
             buried=len(buried),
             settled=settled,
             appended=counts.get("appended", 0),
             rate_s=self._rate(settled),
             lease_ends_s={message_id: at_ms / 1000 for message_id, at_ms in leased.items()},
+            broadcasts=self._broadcasts(client),
         )
+
+    def _broadcasts(self, client: Redis) -> list[BroadcastProgress]:
+        """Those that run or are paused, and the last one that has ended for as long as people look at its end."""
+        now_ms = time.time() * 1000
+        found = Broadcasts(client, self.settings.bot_id).all()
+        return [each for each in found if not each.ended_ms or now_ms - each.ended_ms < ENDED_SHOWN_MS]
 
     def _rate(self, settled: int) -> float:
         now_s = time.monotonic()

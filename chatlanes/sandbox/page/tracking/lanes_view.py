@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from chatlanes.broadcasts import BroadcastProgress
 from chatlanes.lanes.monitoring.inspection import Record
-from chatlanes.sandbox.page.tracking.lane_watch import LaneSnapshot
+from chatlanes.sandbox.page.tracking.lane_watch import LaneSnapshot, number_of_update
 
 #: Chats shown in addition to the page's own, those with the most waiting.
 MOST_OTHERS = 10
@@ -98,7 +99,13 @@ def lanes_shown(
         "rate_s": snapshot.rate_s if snapshot else 0.0,
         "rows": _rows(records, bot_id, titles, workers, snapshot.lease_ends_s if snapshot else {}),
         "workers": workers.shown(snapshot),
+        "broadcasts": [_broadcast_shown(each) for each in snapshot.broadcasts] if snapshot else [],
     }
+
+
+def _broadcast_shown(progress: BroadcastProgress) -> dict[str, Any]:
+    counts = {"total": progress.total, "done": progress.done, "sent": progress.counts.get("sent", 0)}
+    return {"id": progress.id, "state": progress.state, **counts}
 
 
 def _leased(snapshot: LaneSnapshot | None) -> list[Record]:
@@ -131,7 +138,7 @@ def _shown(
     chat_id = int(number) if kind == "chat" and number.lstrip("-").isdigit() else None
     title = titles.get(chat_id or 0) or key.replace(":", " ", 1)
     running = row.running and {
-        "update_id": _update_id_of(row.running),
+        "update_id": number_of_update(row.running.id),
         **workers.holder_of(row.running),
         "started": row.running.id in workers.runs_since_s,
         "since_s": workers.runs_since_s.get(row.running.id, row.running.moved_us / 1e6),
@@ -141,11 +148,6 @@ def _shown(
     }
     state = {"running": running, "waiting": row.waiting, "delayed": row.delayed, "buried": row.buried}
     return {"chat_id": chat_id, "title": title, **state}
-
-
-def _update_id_of(record: Record) -> int | None:
-    number = record.id.rpartition(":")[2]
-    return int(number) if number.isdecimal() else None
 
 
 def _pid_of(record: Record) -> int:

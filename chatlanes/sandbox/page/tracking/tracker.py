@@ -12,7 +12,7 @@ from typing import Any
 
 from chatlanes.lanes.monitoring.inspection import Record
 from chatlanes.sandbox.page.storage import PageStorage
-from chatlanes.sandbox.page.tracking.lane_watch import LaneSnapshot
+from chatlanes.sandbox.page.tracking.lane_watch import LaneSnapshot, number_of_update
 from chatlanes.sandbox.page.tracking.order_audit import OrderAudit
 from chatlanes.sandbox.page.tracking.progress import ProgressTable, UpdateProgress
 from chatlanes.sandbox.page.tracking.worker_events import Event, apply_event, update_id_of
@@ -84,7 +84,7 @@ class UpdateTracker:
         """Message id -> when its handler started, of those that run now. A worker may have others, not yet started."""
         found = {}
         for record in snapshot.records.values():
-            progress = self.progress_table.get(int(record.id.rpartition(":")[2] or 0)) if ":" in record.id else None
+            progress = self.progress_table.get(number_of_update(record.id) or 0)
             # A start before the last hand-out is that of a worker which died.
             if record.state == "leased" and progress and (progress.run_s or 0) >= record.moved_us / 1e6 - CLOCKS_S:
                 found[record.id] = progress.run_s or 0.0

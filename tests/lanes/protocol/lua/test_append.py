@@ -238,3 +238,16 @@ def test_an_append_with_the_current_fence_is_made(client: Redis, store: Store) -
     store.append([new(A, "a")], Guard("guard", "5"))
     client.delete("guard")
     assert read(client) == state_with(ready(A, "a"), counts={"appended": 1})
+
+
+def test_an_append_moves_the_fence_of_its_guard(client: Redis, store: Store) -> None:
+    # Given two appenders that have read the same fence
+    client.hset("guard", "fence", "5:0")
+    guard = Guard("guard", "5:0", {"fence": "6:0", "at": 17})
+    # When both append with another fence after it
+    store.append([new(A, "a")], guard)
+    with pytest.raises(LeaseLost):
+        store.append([new(B, "a")], guard)
+    # Then one of them has appended
+    assert client.hgetall("guard") == {b"fence": b"6:0", b"at": b"17"}
+    assert [client.exists(f"lanes:message:{each}") for each in (A, B)] == [1, 0]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from redis import Redis
 
-from chatlanes.lanes.protocol.commands import Delete, Move, Set, Write
+from chatlanes.lanes.protocol.commands import Add, Delete, Move, Push, Set, Write
 from chatlanes.lanes.protocol.replies import Outcome, Read
 from chatlanes.lanes.protocol.store import Store
 from tests.lanes.protocol.lua.model.reading import read
@@ -50,6 +50,18 @@ def test_a_commit_writes_and_settles(client: Redis, store: Store) -> None:
     # Then both keys are written, no key of the message is left, and the others are ready
     assert kept(client) == {"x": "1", "y": "2 for 5"}
     assert read(client) == state_with(ready(B, "a"), ready(C, "b"), counts={"settled": 1})
+
+
+def test_a_commit_counts_and_lists(client: Redis, store: Store) -> None:
+    # Given two messages
+    seed(client, state_with(leased(A, fence=1), leased(B, fence=2), bells=[]))
+    # When both add to a hash and a list
+    for message_id, number in ((A, 1), (B, 2)):
+        writes = [Add(f"{KEPT}hash", "sum", number), Push(f"{KEPT}list", str(number))]
+        assert store.commit(message_id, fence(number), writes) is Outcome.DONE
+    # Then the sum and the list have both, also after a second commit, which is refused
+    assert store.commit(A, fence(1), [Add(f"{KEPT}hash", "sum", 1)]) is Outcome.LOST
+    assert (client.hgetall(f"{KEPT}hash"), client.lrange(f"{KEPT}list", 0, -1)) == ({b"sum": b"3"}, [b"1", b"2"])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 import chatlanes.lanes.protocol
 from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import Delete, Guard, Move, NewMessage, Set
+from chatlanes.lanes.protocol.commands import CancelTimer, Delete, Guard, Move, NewMessage, Set, SetTimer
 from chatlanes.lanes.protocol.replies import History, Kind
 from chatlanes.lanes.protocol.scripts import Argument, Script, chunks, script
 from chatlanes.lanes.protocol.store import Store
@@ -199,10 +199,29 @@ CALLS: list[tuple[str, Any, Any, int, int]] = [
     ("retry", lambda s: s.retry("1", "5", delay_ms=1, problem={}), 1, 0, 0),
     ("park", lambda s: s.park("1", "5", delay_ms=1), 1, 0, 0),
     ("bury", lambda s: s.bury("1", "5", {}), 1, 0, 0),
-    ("commit", lambda s: s.commit("1", "5", [Set("k", b"v"), Delete("k"), Move("k", "l")]), 1, 0, 3),
+    (
+        "commit",
+        lambda s: s.commit(
+            "1",
+            "5",
+            [Set("k", b"v"), Delete("k"), Move("k", "l"), SetTimer("o", "n", "2", "q", b"x"), CancelTimer("o", "n")],
+        ),
+        1,
+        0,
+        5,
+    ),
+    ("schedule", lambda s: s.schedule(NewMessage("1", "q", b"x", ["a"]), "o", "n", in_ms=1), 1, 0, 0),
+    ("cancel", lambda s: s.cancel("o", "n"), 1, 0, 0),
     ("begin", lambda s: s.begin("1", "5", lease_ms=1, position="1", what="x"), [b"begun"], 0, 0),
     ("end", lambda s: s.end("1", "5", position="1", what="x", kind=Kind.DONE), 1, 0, 0),
     ("shield", lambda s: s.shield("1", "5", shielded=True), 1, 0, 0),
+    (
+        "advance",
+        lambda s: s.advance("o", "n", known=b"", record=b"r", until_ms=1, messages=[NewMessage("1", "q", "x", ["a"])]),
+        1,
+        0,
+        1,
+    ),
     ("replay", lambda s: s.replay("1"), 1, 0, 0),
     ("pause", lambda s: s.pause("lane", "a"), 1, 0, 0),
     ("resume", lambda s: s.resume("group", "q", ["q.0", "q.1"]), 1, 2, 0),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from redis import Redis
 
 from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import Delete, Group, Move, NewMessage, Set, Write
+from chatlanes.lanes.protocol.commands import CancelTimer, Delete, Group, Move, NewMessage, Set, SetTimer, Write
 from chatlanes.lanes.protocol.replies import Fetched, Kind, Leased, Noted, Outcome, Shielded
 from chatlanes.lanes.protocol.store import Store
 from tests.lanes.protocol.lua.model.lanes import HOLD_MINUTES, SUSPECT_AFTER, Model, ModelMessage
@@ -32,6 +33,7 @@ from tests.lanes.protocol.lua.model.state import (
     LEASE_MS,
     MINUTE_MS,
     TALK,
+    TimerState,
 )
 
 EXAMPLES = int(os.environ.get("STATE_MACHINE_EXAMPLES", "100"))
@@ -41,7 +43,16 @@ PHASES = [Phase.generate, *([Phase.shrink] if "STATE_MACHINE_SHRINK" in os.envir
 MAX_DEATHS = 3
 QUEUES = ["q", "r"]
 HOLDERS = ["me", "you"]
-KEYS = [keys.LEASES, keys.DELAYED, keys.DEAD, *map(keys.pending, "qr"), *map(keys.lane, "abcd")]
+OWNERS = ["me", "you"]
+KEYS = [
+    keys.LEASES,
+    keys.DELAYED,
+    keys.DEAD,
+    keys.TIMERS,
+    *map(keys.TIMER.__add__, OWNERS),
+    *map(keys.pending, "qr"),
+    *map(keys.lane, "abcd"),
+]
 LEFT_WHEN_SETTLED = (
     keys.COUNTS,
     keys.SETTLED,
@@ -67,6 +78,9 @@ a_batch = st.lists(
 
 
 a_kept_key = st.sampled_from("xyz").map(KEPT.__add__)
+an_owner, a_name = st.sampled_from(OWNERS), st.sampled_from("xyz")
+some_lanes = st.lists(st.sampled_from("abcd"), max_size=2)
+some_minutes = st.sampled_from([-2, -1, 10])
 some_writes = st.lists(
     st.one_of(
         st.builds(
@@ -74,6 +88,17 @@ some_writes = st.lists(
         ),
         st.builds(Delete, a_kept_key),
         st.builds(Move, a_kept_key, a_kept_key),
+        st.builds(CancelTimer, an_owner, a_name),
+        st.builds(
+            SetTimer,
+            an_owner,
+            a_name,
+            st.just(""),
+            st.sampled_from(["", *QUEUES]),
+            st.just(""),
+            in_ms=some_minutes.map(MINUTE_MS.__mul__),
+            lanes=some_lanes,
+        ),
     ),
     max_size=3,
 )
@@ -98,6 +123,7 @@ class LanesMachine(RuleBasedStateMachine):
         self.last_seq: dict[str, int] = {}  # lane -> seq of its last message that was handed out
         self.appended: set[str] = set()
         self.settled: list[str] = []
+        self.timers = 0  # set so far
 
     # The verbs of workers and pollers.
 
@@ -254,10 +280,39 @@ class LanesMachine(RuleBasedStateMachine):
     @rule(data=st.data(), writes=some_writes, skipped=st.booleans())
     def commit(self, data: st.DataObject, writes: list[Write], skipped: bool) -> None:
         item = self.draw(data, self.model.in_state("leased"))
+        writes = [self.named(write) if isinstance(write, SetTimer) else write for write in writes]
         assert self.store.commit(item.id, str(item.fence), writes, skipped=skipped) is Outcome.DONE
         self.model.commit(item, writes)
         self.model.counts["skipped"] += skipped
         self.settled += item.names
+        self.compare()
+
+    def named(self, timer: SetTimer) -> SetTimer:
+        """The timer with an id and a stored form of its own."""
+        self.timers += 1
+        return replace(timer, id=f"timer:{self.timers}", stored=f"body of timer:{self.timers}")
+
+    @rule(owner=an_owner, name=a_name, lanes=some_lanes, queue=st.sampled_from(QUEUES), minutes=some_minutes)
+    def schedule(self, owner: str, name: str, lanes: list[str], queue: str, minutes: int) -> None:
+        timer = self.named(SetTimer(owner, name, "", queue, ""))
+        message = NewMessage(timer.id, queue, timer.stored, lanes)
+        assert self.store.schedule(message, owner, name, in_ms=minutes * MINUTE_MS)
+        self.model.schedule(TimerState(owner, name, timer.id, minutes, tuple(lanes), queue, str(timer.stored)))
+        self.compare()
+
+    @rule(owner=an_owner, name=a_name)
+    def cancel(self, owner: str, name: str) -> None:
+        assert self.store.cancel(owner, name) == self.model.cancel(owner, name)
+        self.compare()
+
+    @precondition(lambda self: self.model.timers)
+    @rule(data=st.data())
+    def make_a_timer_due(self, data: st.DataObject) -> None:
+        self.make_due(data.draw(st.sampled_from(sorted(self.model.timers))))
+
+    def make_due(self, timer: str) -> None:
+        self.client.zincrby(keys.TIMERS, -(self.model.timers[timer].minutes + 1) * MINUTE_MS, timer)
+        self.model.make_due(timer)
         self.compare()
 
     @precondition(lambda self: self.model.in_state("leased"))
@@ -310,7 +365,16 @@ class LanesMachine(RuleBasedStateMachine):
             "settle": lambda: (
                 self.store.turn(["q"], holder="me", lease_ms=LEASE_MS, room=0, settles=[(message_id, fence)]).lost
             ),
-            "commit": lambda: self.store.commit(message_id, fence, [Set(KEPT + "x", b"late"), Delete(KEPT + "y")]),
+            "commit": lambda: self.store.commit(
+                message_id,
+                fence,
+                [
+                    Set(KEPT + "x", b"late"),
+                    Delete(KEPT + "y"),
+                    SetTimer("me", "x", "late", "q", b""),
+                    CancelTimer("me", "y"),
+                ],
+            ),
             "release": lambda: self.store.release([(message_id, fence)]),
             "death": lambda: self.store.release([(message_id, fence)], died=True),
             "retry": lambda: self.store.retry(message_id, fence, delay_ms=0, problem={"type": "late"}),
@@ -377,10 +441,12 @@ class LanesMachine(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
+        in_order = [timer.decode() for timer in self.client.zrange(keys.TIMERS, 0, -1)]
         swept = self.store.sweep(LEASE_MS)
         assert (swept.expired, swept.due) == self.model.sweep()
+        self.appended.update(self.model.fire_due(in_order))
         timed = [item for item in self.model.in_order() if item.minutes is not None or item.due is not None]
-        assert (swept.next_ms is None) == (not timed)
+        assert (swept.next_ms is None) == (not timed and not self.model.timers)
         self.compare()
 
     # The passage of time: scores are changed, without sleeping.
@@ -487,6 +553,11 @@ class LanesMachine(RuleBasedStateMachine):
                 self.model.renew(item)
             if lost == keys.DELAYED and item.state == "delayed":
                 item.minutes = 0
+        for key, timer in [*self.model.timers.items()]:
+            if lost == keys.TIMERS:
+                self.model.timers[key] = replace(timer, minutes=0)
+            elif lost == keys.TIMER + timer.owner:
+                del self.model.timers[key]
         self.compare()
 
     def repair_round(self) -> int:
@@ -512,8 +583,9 @@ class LanesMachine(RuleBasedStateMachine):
             assert message_id in state.messages
         assert state == expected
         assert state.ready.keys() <= state.bells, "a queue has ready messages, but its bell is not set"
-        collecting = {item.queue for item in self.model.in_order() if item.group}
-        assert state.bells <= self.bells | state.ready.keys() | collecting, "a bell was set without a reason"
+        timed = {item.queue for item in self.model.in_order() if item.group}
+        timed |= {timer.queue for timer in self.model.timers.values()}
+        assert state.bells <= self.bells | state.ready.keys() | timed, "a bell was set without a reason"
         self.bells = state.bells
 
     def check_fences(self) -> None:
@@ -542,7 +614,7 @@ class LanesMachine(RuleBasedStateMachine):
         for lane in [*self.model.paused]:
             self.pause_or_resume(lane)
         for _ in range(1000):
-            if not self.model.items:
+            if not self.model.items and not self.model.timers:
                 break
             self.advance_to_the_end()
         assert self.model.items == {}
@@ -562,6 +634,8 @@ class LanesMachine(RuleBasedStateMachine):
             self.expire_hold(number)
         for item in self.collected():
             self.end_collecting(item)
+        for timer in [*self.model.timers]:
+            self.make_due(timer)
         self.sweep()
         for holder in HOLDERS:
             self.take_turn(QUEUES, holder, 4, self.model.in_state("leased", holder), [])

@@ -219,6 +219,37 @@ def test_the_first_queue_is_emptied_first(client: Redis, store: Store, room: int
     assert ids(turn(store, "empty", "r", "q", room=room, first=2)) == taken
 
 
+@pytest.mark.parametrize(
+    ("last_room", "taken", "more", "last_wait"),
+    [
+        (0, [A, B], False, True),  # no room for the last queue
+        (2, [A, B], False, True),  # the messages of the other queue have used it up
+        (3, [A, B, C], False, True),
+        (5, [A, B, C, D], False, False),
+    ],
+)
+def test_a_last_queue_is_read_when_the_others_are_empty(
+    client: Redis, store: Store, last_room: int, taken: list[str], more: bool, last_wait: bool
+) -> None:
+    # Given two messages in a queue, and two in one that is read last
+    seed(client, state_with(ready(A), ready(B), ready(C, queue="r"), ready(D, queue="r")))
+    # When a turn has room for all, and some room for the last queue
+    turned = turn(store, "q", "r", last=1, last_room=last_room)
+    # Then it takes the messages of the other queue first, and tells if only the last queue has some left
+    assert ids(turned) == taken
+    assert (turned.more, turned.last_wait) == (more, last_wait)
+    # And the others are left for a worker that has room, which is woken
+    left = [each for each in (C, D) if each not in taken]
+    assert bool(client.exists("lanes:bell:r")) == bool(left)
+    assert ids(turn(store, "q", "r", last=1, last_room=9)) == left
+
+
+def test_a_last_queue_waits_while_there_is_no_room_for_the_others(client: Redis, store: Store) -> None:
+    seed(client, state_with(ready(A), ready(B), ready(C, queue="r")))
+    turned = turn(store, "q", "r", room=1, last=1, last_room=1)
+    assert (ids(turned), turned.more) == ([A], True)
+
+
 def test_a_message_that_is_not_ready_is_skipped(client: Redis, store: Store) -> None:
     # Given a list of ready ids with one unknown, one leased, one delayed, and one duplicate id
     state = state_with(leased(A, fence=4), delayed(B), ready(C, fence=1))

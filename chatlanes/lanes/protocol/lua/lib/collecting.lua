@@ -1,6 +1,7 @@
 -- collecting: open groups have a time at which they are due. Until then, a group that is first in all its lanes is not
 -- ready (stay_back). An open group that gets another message behind it in a lane is due at once.
 -- With  ready
+-- Reads  is_any_timer_set (paused)
 -- Writes  announced (ready), is_anything_collecting (paused)
 
 -- A worker is woken if it may have to wait for this time: it learns it from its fetch (turn.lua).
@@ -34,8 +35,10 @@ local function end_due(limit)
   end
 end
 
--- Returns ms until the next group is due, -1 if there is none.
+-- Returns ms until the next group or timer is due, -1 if there is none.
 local function next_due()
-  local first = is_anything_collecting and redis.call('ZRANGE', COLLECTING, 0, 0, 'WITHSCORES')[2]
-  return first and math.max(first - now_ms, 0) or -1
+  local group = is_anything_collecting and redis.call('ZRANGE', COLLECTING, 0, 0, 'WITHSCORES')[2]
+  local timer = is_any_timer_set and redis.call('ZRANGE', TIMERS, 0, 0, 'WITHSCORES')[2]
+  if not group and not timer then return -1 end
+  return math.max(math.min(group or math.huge, timer or math.huge) - now_ms, 0)
 end

@@ -5,7 +5,6 @@
 
 local gap_scopes = {} -- scope -> whether a gap is recorded; nil: not known
 
-local function digits(number) return string.format('%.0f', number) end
 local function place_of(scope, number) return scope .. ':' .. digits(number) end
 
 -- The entry of a gap is <number>:<ms>: the number right above it, and the time until which messages may wait for it.

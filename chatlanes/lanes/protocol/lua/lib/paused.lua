@@ -1,10 +1,11 @@
 -- paused: which messages are not handed out although they are first in all their lanes: those of paused lanes, queues
 -- and groups of queues, and groups of messages that wait for further ones.
--- Owns  special is_anything_paused is_anything_collecting
+-- Owns  special is_anything_paused is_anything_collecting is_any_timer_set
 
-local special = redis.call('EXISTS', PAUSED, COLLECTING)
-local is_anything_paused = special == 2 or (special == 1 and redis.call('EXISTS', PAUSED) == 1)
-local is_anything_collecting = special > (is_anything_paused and 1 or 0)
+local special = redis.call('EXISTS', PAUSED, COLLECTING, TIMERS)
+local function is_special(key) return special == 3 or (special > 0 and redis.call('EXISTS', key) == 1) end
+local is_anything_paused, is_anything_collecting = is_special(PAUSED), is_special(COLLECTING)
+local is_any_timer_set = is_special(TIMERS)
 
 local function is_paused(what, name)
   return is_anything_paused and redis.call('HEXISTS', PAUSED, what .. ':' .. name) == 1

@@ -52,6 +52,17 @@ local function line_up(id, queue, lanes, seq)
   if join_lanes(id, queue, lanes, seq) then make_ready(id, queue) end
 end
 
+-- Returns false if the message exists already.
+local function add_message(id, queue, lanes, stored)
+  if redis.call('EXISTS', MESSAGE .. id) == 1 then return false end
+  local seq, keys = next_place(), distinct(lanes)
+  lanes = table.concat(keys, '\n')
+  redis.call('HSET', MESSAGE .. id, 'state', 'waiting', 'queue', queue, 'lanes', lanes, 'seq', seq)
+  redis.call('SET', BODY .. id, stored)
+  line_up(id, queue, keys, seq)
+  return true
+end
+
 local function write_places()
   if last_place then redis.call('HSET', COUNTS, 'seq', last_place) end
   for group, places in pairs(pending_entries) do call_in_batches('ZADD', PENDING .. group, places) end

@@ -9,7 +9,8 @@ local COUNTS, SWEPT, PENDING, SETTLED = 'lanes:counts', 'lanes:swept', 'lanes:pe
 local HELD, GAP, LAST, PAUSED = 'lanes:held', 'lanes:gap:', 'lanes:last', 'lanes:paused'
 local PARKED, TIMES, WORKERS, MISSING = 'lanes:parked', 'lanes:times', 'lanes:workers', 'lanes:missing:'
 local IDENTITY, LOSSES, COLLECTING = 'lanes:identity', 'lanes:losses', 'lanes:collecting'
-local INTERRUPTS = 'lanes:interrupts:'
+local INTERRUPTS, TIMERS, TIMER = 'lanes:interrupts:', 'lanes:timers', 'lanes:timer:'
+local SCHEDULES = 'lanes:schedules'
 
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]
@@ -58,11 +59,13 @@ local function filter_existing(keys, exist)
   return matching
 end
 
+local function digits(number) return string.format('%.0f', number) end
+
 -- Greater than any fence this message had, even if Redis lost the last ones in a failover: its clock has advanced.
-local clock_fence = string.format('%.0f', now_us)
+local clock_fence = digits(now_us)
 local function next_fence(old)
   local last = tonumber(old) or 0
-  return last < now_us and clock_fence or string.format('%.0f', last + 1)
+  return last < now_us and clock_fence or digits(last + 1)
 end
 
 -- The lane keys of a message are joined by \n.

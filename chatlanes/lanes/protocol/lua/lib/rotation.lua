@@ -37,18 +37,18 @@ local function is_closed(queue)
   return is_anything_paused and (is_paused('queue', queue) or is_paused('group', group_of(queue)))
 end
 
--- True if a worker of these queues would find a ready message. Deletes the wake-ups of queues without one. No worker
+-- Returns 0 if no queue has a ready message, 1 if one of the first `n` has, 2 if only others have. Deletes the wake-ups of queues without one. No worker
 -- waits for those wake-ups: it would have popped them.
-local function is_any_left(queues)
-  local unknown, unused, is_left = {}, {}, false
+local function is_any_left(queues, n)
+  local unknown, unused, left = {}, {}, 0
   for _, queue in ipairs(queues) do
     if filled[queue] == nil and not is_closed(queue) then unknown[#unknown + 1] = queue end
   end
   for _, queue in ipairs(filter_existing(unknown, true)) do filled[queue] = true end
-  for _, queue in ipairs(queues) do
+  for i, queue in ipairs(queues) do
     if not filled[queue] then unused[#unused + 1] = BELL .. queue end
-    is_left = is_left or filled[queue] and not is_closed(queue)
+    if left ~= 1 and filled[queue] and not is_closed(queue) then left = i <= n and 1 or 2 end
   end
   call_in_batches('DEL', nil, unused)
-  return is_left
+  return left
 end

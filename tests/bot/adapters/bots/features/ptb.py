@@ -82,10 +82,6 @@ async def task(update, context):
     await update.message.reply_text("the handler")
 
 
-async def later(update, context):
-    context.job_queue.run_once(send, 1)
-
-
 async def download(update, context):
     file = await context.bot.get_file("F1")
     await update.message.reply_text((await file.download_as_bytearray()).decode())
@@ -144,7 +140,7 @@ application.add_handler(
     )
 )
 application.add_handlers(
-    [handler(each.__name__, each) for each in (send, edit, button, task, later, download, freeze)],
+    [handler(each.__name__, each) for each in (send, edit, button, task, download, freeze)],
 )
 application.add_handler(CallbackQueryHandler(pressed))
 application.add_error_handler(apologize)

@@ -25,7 +25,7 @@ class ModelJournal:
     notes: dict[str, Note] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
     times_uncertain: int = 0
-    #: (fence, position) -> a call that an interrupted run has left
+    #: (fence of an interrupted run, position) -> a call that it, or a run before it, has left
     left: dict[tuple[int, str], Note] = field(default_factory=dict)
 
     def begin(self, fence: int, position: str, what: str) -> Begun:
@@ -59,9 +59,11 @@ class ModelJournal:
         elif position in self.notes and self.notes[position][:2] == ("begun", fence):
             del self.notes[position]
 
-    def leave(self) -> None:
-        """The run was interrupted: the next one does not continue its calls."""
-        self.left |= {(note.by, position): note for position, note in self.notes.items() if note.state != "refused"}
+    def leave(self, fence: int) -> None:
+        """The run with this fence was interrupted: the next one does not continue its calls, and those of runs before
+        it.
+        """
+        self.left |= {(fence, position): note for position, note in self.notes.items() if note.state != "refused"}
         self.notes, self.last = {}, {}
 
     def end_left(self, fence: int, position: str, what: str) -> bool:

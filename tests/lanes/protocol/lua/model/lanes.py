@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from chatlanes.lanes.protocol.commands import Delete, Group, Move, Set, Write
+from chatlanes.lanes.protocol.commands import CancelTimer, Delete, Group, Move, Set, SetTimer, Write
+from chatlanes.lanes.protocol.keys import timer as timer_key
 from chatlanes.lanes.protocol.replies import Begun, Noted
 from tests.lanes.protocol.lua.model.journals import ModelJournal
 from tests.lanes.protocol.lua.model.state import (
     KEPT,
     LEASE_MINUTES,
+    MINUTE_MS,
     MOST,
     QUIET_MINUTES,
     MessageState,
     State,
+    TimerState,
     group_field,
     number_of,
     state_with,
@@ -81,6 +84,8 @@ class Model:
     paused: set[str] = field(default_factory=set)
     #: ids whose fence must be newer after the verb; all others keep their fence
     refenced: set[str] = field(default_factory=set)
+    #: owner and name -> a timer that has not fired
+    timers: dict[str, TimerState] = field(default_factory=dict)
     #: ids of held messages that have joined a group
     absorbed: set[str] = field(default_factory=set)
 
@@ -193,10 +198,11 @@ class Model:
         return True
 
     def _interrupt(self, item: ModelMessage) -> None:
+        assert item.fence is not None
+        item.journal.leave(item.fence)
         self._take_back(item, "queued")
         item.is_open = True
         item.interrupted += 1
-        item.journal.leave()
         self.counts["interrupted"] += 1
 
     def unshield(self, item: ModelMessage) -> bool:
@@ -279,6 +285,14 @@ class Model:
 
     def commit(self, item: ModelMessage, writes: Iterable[Write]) -> None:
         for write in writes:
+            if isinstance(write, SetTimer):
+                minutes, lanes = write.in_ms // MINUTE_MS, tuple(write.lanes) or item.lanes
+                queue, body = write.queue or item.queue, f"body of {write.id}"
+                self.schedule(TimerState(write.owner, write.name, write.id, minutes, lanes, queue, body))
+                continue
+            if isinstance(write, CancelTimer):
+                self.cancel(write.owner, write.name)
+                continue
             name = write.key.removeprefix(KEPT)
             if isinstance(write, Set):
                 self.kept[name] = write.value.decode()
@@ -287,6 +301,28 @@ class Model:
             elif isinstance(write, Delete):
                 self.kept.pop(name, None)
         self.settle(item)
+
+    def schedule(self, timer: TimerState) -> None:
+        self.timers[timer.key] = timer
+        self.counts["scheduled"] += 1
+
+    def cancel(self, owner: str, name: str) -> bool:
+        was_set = self.timers.pop(timer_key(owner, name), None) is not None
+        self.counts["cancelled"] += was_set
+        return was_set
+
+    def make_due(self, key: str) -> None:
+        self.timers[key] = replace(self.timers[key], minutes=-1)
+
+    def fire_due(self, in_order: Iterable[str]) -> list[str]:
+        """Timers that are due join their lanes. Returns the ids of their messages."""
+        due = [timer for key in in_order if (timer := self.timers[key]).minutes <= 0]
+        for timer in due:
+            del self.timers[timer.key]
+            self._queue(ModelMessage(timer.id, timer.queue, tuple(dict.fromkeys(timer.lanes)), 0, names=(timer.id,)))
+        self.counts["appended"] += len(due)
+        self.counts["fired"] += len(due)
+        return [timer.id for timer in due]
 
     def hand_out(self, item: ModelMessage, holder: str) -> None:
         item.state, item.holder, item.minutes, item.graced = "leased", holder, LEASE_MINUTES, False
@@ -425,6 +461,7 @@ class Model:
             swept=self.swept,
             kept=self.kept,
             paused={f"lane:{lane}" for lane in self.paused},
+            timers=self.timers.values(),
             last={} if self.last is None else {"1": self.last},
         )
         state.held = {f"1:{number}": minutes for number, minutes in self.gaps.items() if minutes is not None}

@@ -13,6 +13,7 @@ from typing import Any
 from redis import Redis
 
 from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.replies import timers_answer
 from tests.lanes.protocol.lua.model.state import (
     BITS,
     CLOCK,
@@ -77,6 +78,14 @@ class _Reading:
     def collecting(self, _: str, members: list[tuple[bytes, float]]) -> None:
         self.state.collecting = {text(member): self.minutes_until(at_ms) for member, at_ms in members}
 
+    def timers(self, _: str, members: list[tuple[bytes, float]]) -> None:
+        self.state.timers = {text(member): self.minutes_until(at_ms) for member, at_ms in members}
+
+    def timer(self, owner: str, stored: bytes) -> None:
+        found = timers_answer(owner, stored)
+        self.state.timer_fields[owner] = {name: tuple(map(text, fields)) for name, fields in found}
+        assert len(self.state.timer_fields[owner]) == len(found), f"a timer of {owner} is stored twice"
+
     def dead(self, _: str, members: list[tuple[bytes, float]]) -> None:
         self.state.dead = [text(member) for member, _ in members]
 
@@ -135,6 +144,9 @@ class _Reading:
 
     def paused(self, _: str, fields: dict[bytes, bytes]) -> None:
         self.state.paused = set(map(text, fields))
+
+    def schedules(self, _: str, fields: dict[bytes, bytes]) -> None:
+        self.state.schedules = {text(name): text(record) for name, record in fields.items()}
 
     def swept(self, _: str, at_ms: bytes) -> None:
         self.state.swept = -self.minutes_until(float(at_ms))
@@ -221,6 +233,8 @@ _FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
     keys.LEASES: (_members, _Reading.leases),
     keys.DELAYED: (_members, _Reading.delayed),
     keys.COLLECTING: (_members, _Reading.collecting),
+    keys.TIMERS: (_members, _Reading.timers),
+    keys.TIMER: (_string, _Reading.timer),
     keys.HELD: (_members, _Reading.held),
     keys.GAP: (_members, _Reading.gap),
     keys.MISSING: (_members, _Reading.missing),
@@ -236,6 +250,7 @@ _FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
     keys.PAUSED: (_fields, _Reading.paused),
     keys.PARKED: (_fields, _Reading.parked),
     keys.TIMES: (_fields, _Reading.times),
+    keys.SCHEDULES: (_fields, _Reading.schedules),
     keys.SWEPT: (_string, _Reading.swept),
     keys.IDENTITY: (_string, _Reading.identity),
     KEPT: (_string, _Reading.kept),

@@ -74,6 +74,28 @@ class MessageState:
     is_shielded: bool = False
 
 
+@dataclass(frozen=True)
+class TimerState:
+    """A timer. `minutes` is the time until it is due."""
+
+    owner: str
+    name: str
+    id: str
+    minutes: int = 10
+    lanes: tuple[str, ...] = ()
+    queue: str = "q"
+    body: str = "timer"
+
+    @property
+    def key(self) -> str:
+        return keys.timer(self.owner, self.name)
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """As timers.lua stores them, after the name."""
+        return self.id, self.queue, "\n".join(self.lanes), self.body
+
+
 @dataclass
 class State:
     """All keys. `ready` starts with the next message; `counts` omits zeros and `seq`."""
@@ -101,6 +123,11 @@ class State:
     paused: set[str] = field(default_factory=set)
     times: dict[str, int] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
+    schedules: dict[str, str] = field(default_factory=dict)  # <owner>, a newline, <name> -> its record
+    #: owner and name -> minutes
+    timers: dict[str, int] = field(default_factory=dict)
+    #: owner -> name -> id, queue, lanes and stored form
+    timer_fields: dict[str, dict[str, tuple[str, ...]]] = field(default_factory=dict)
 
 
 def fence(number: int) -> str:
@@ -151,6 +178,7 @@ def state_with(
     last: Mapping[str, int] | None = None,
     missing: Mapping[int, int] | None = None,
     paused: Iterable[str] = (),
+    timers: Iterable[TimerState] = (),
 ) -> State:
     """The consistent state with these messages, in this lane order.
 
@@ -170,6 +198,9 @@ def state_with(
     state.missing = {"1": dict(missing)} if missing else {}
     state.paused = set(paused)
     state.counts = {name: n for name, n in (counts or {}).items() if n}
+    for timer in timers:
+        state.timers[timer.key] = timer.minutes
+        state.timer_fields.setdefault(timer.owner, {})[timer.name] = timer.fields
     return state
 
 
@@ -216,6 +247,7 @@ def seed(client: Redis, state: State) -> None:
         _zset(pipe, keys.DELAYED, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.delayed.items()})
         due_ms = {each: now_ms + minutes * MINUTE_MS for each, minutes in state.collecting.items()}
         _zset(pipe, keys.COLLECTING, due_ms)
+        _seed_timers(pipe, state, now_ms)
         _zset(pipe, keys.HELD, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.held.items()})
         for scope, ids in state.gaps.items():
             _zset(pipe, keys.GAP + scope, {each: number_of(each) for each in ids})
@@ -246,10 +278,18 @@ def _seed_contents(pipe: Any, state: State, now_ms: int) -> None:
     """Write bodies, errors, journals, and the holders' other keys."""
     for name, value in _strings(state).items():
         pipe.set(name, value)
+    _hash(pipe, keys.SCHEDULES, state.schedules)
     for message_id, kinds in state.errors.items():
         pipe.rpush(keys.errors(message_id), *(json.dumps({"at_ms": now_ms, "type": kind}) for kind in kinds))
     for message_id, calls in state.journals.items():
         pipe.hset(keys.journal(message_id), mapping={name: _call(noted) for name, noted in calls.items()})
+
+
+def _seed_timers(pipe: Any, state: State, now_ms: int) -> None:
+    _zset(pipe, keys.TIMERS, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.timers.items()})
+    for owner, named in state.timer_fields.items():
+        fields = [part for name, fields in named.items() for part in (name, *fields)]
+        pipe.set(keys.TIMER + owner, "".join(f"{len(part)}:{part}" for part in fields))
 
 
 def _record(message: MessageState, seq: int, now_ms: int) -> dict[str, Any]:
@@ -282,7 +322,7 @@ def _call(noted: str) -> str:
     return f"{state} {fence(int(by))} {what}" if blank else noted
 
 
-def _hash(pipe: Any, key: str, fields: Mapping[str, int]) -> None:
+def _hash(pipe: Any, key: str, fields: Mapping[str, int] | Mapping[str, str]) -> None:
     if fields:
         pipe.hset(key, mapping=fields)
 

@@ -1,0 +1,363 @@
+"""python-telegram-bot's JobQueue without APScheduler: its jobs are timers in Redis (job_storage.py).
+
+A handler's jobs are set in the step that settles its update. Jobs that a bot sets while it starts, which each process
+does, are set once: a job of the same name, callback, chat and user stays as it is, unless it is set with another
+interval, time of day or data.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, time, timedelta, tzinfo
+from functools import cached_property
+from typing import Any, NamedTuple, NoReturn
+from uuid import uuid4
+
+from telegram.ext import ExtBot, Job, JobQueue
+
+from chatlanes.bot.adapters import storage_json
+from chatlanes.bot.adapters.ptb import job_plans as plans
+from chatlanes.bot.adapters.ptb.conversations import AnyApplication
+from chatlanes.bot.adapters.ptb.job_plans import JobError, When
+from chatlanes.bot.adapters.ptb.job_storage import Found, JobRecord, JobStorage, origin_of, record_of
+from chatlanes.bot.current import current
+from chatlanes.bot.timers import MOST_BYTES
+
+log = logging.getLogger(__name__)
+
+#: Identifies a start of this worker: its processes inherit it, and set a job that runs once only once.
+_START = uuid4().hex
+#: Options of APScheduler that have no effect here: a late job runs once, and two runs of a job never overlap.
+_WITHOUT_EFFECT = frozenset({"misfire_grace_time", "coalesce", "max_instances"})
+_EVERY_DAY = tuple(range(7))
+
+
+class Wanted(NamedTuple):
+    """A job that the start of the bot sets, and when it runs first."""
+
+    record: JobRecord
+    at_ms: int | None
+    in_ms: int
+
+
+class LaneJob(Job[Any]):
+    """A job. Its data is decoded when it is used."""
+
+    def __init__(self, queue: LaneJobQueue, record: JobRecord, next_ms: int | None) -> None:
+        self._queue, self.record, self._next_ms = queue, record, next_ms
+        self.name, self.chat_id, self.user_id = record.name, record.chat_id, record.user_id
+        self._removed = False
+        self._job = None  # APScheduler's, which does not exist
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+    @cached_property
+    def callback(self) -> Any:  # type: ignore[override]
+        """Raises LookupError if there is no such function."""
+        return callback_at(self.record.callback)
+
+    @cached_property
+    def data(self) -> Any:  # type: ignore[override]
+        return storage_json.value(self.record.data)
+
+    @property
+    def next_t(self) -> datetime | None:
+        return None if self._removed or self._next_ms is None else plans.time_of(self._next_ms)
+
+    @property
+    def enabled(self) -> bool:
+        return not self._removed
+
+    @enabled.setter
+    def enabled(self, status: bool) -> None:
+        if not status:
+            raise JobError("a job cannot be disabled here: remove it with schedule_removal(), and set it again later")
+
+    def schedule_removal(self) -> None:
+        self._queue.remove(self.record)
+        self._removed = True
+
+    def __repr__(self) -> str:
+        return f"Job[id={self.id}, name={self.name}, callback={self.record.callback}]"
+
+
+class LaneJobQueue(JobQueue[Any]):
+    """The job queue of one application."""
+
+    scheduler: Any
+
+    def __init__(self, application: AnyApplication) -> None:
+        self._bot = application.bot
+        self._app = application
+        self.storage = JobStorage(application.bot.token)
+        self.scheduler = _NoScheduler()
+        #: The jobs of the bot's import, and of its start. None: the bot has started.
+        self._wanted: list[Wanted] | None = []
+        self._of_import: list[Wanted] | None = None
+
+    @property
+    def application(self) -> Any:
+        return self._app
+
+    def set_application(self, application: Any) -> None:
+        self._app = application
+
+    async def start(self) -> None: ...
+
+    async def stop(self, wait: bool = True) -> None: ...
+
+    def run_once(
+        self,
+        callback: Any,
+        when: When,
+        data: object = None,
+        name: str | None = None,
+        chat_id: int | None = None,
+        user_id: int | None = None,
+        job_kwargs: dict[str, Any] | None = None,
+    ) -> LaneJob:
+        record = self._record(callback, data, name, chat_id, user_id, job_kwargs)
+        if isinstance(when, int | float | timedelta):
+            after_s = when.total_seconds() if isinstance(when, timedelta) else when
+            return self._set(record, None, max(round(after_s * 1000), 0))
+        return self._set(record, plans.ms_of(plans.moment(when, self._zone, self._now(), is_next=True)))
+
+    def run_repeating(
+        self,
+        callback: Any,
+        interval: float | timedelta,
+        first: When | None = None,
+        last: When | None = None,
+        data: object = None,
+        name: str | None = None,
+        chat_id: int | None = None,
+        user_id: int | None = None,
+        job_kwargs: dict[str, Any] | None = None,
+    ) -> LaneJob:
+        plan = plans.interval(interval, first, last, self._zone, self._now())
+        return self._repeat(plan, self._record(callback, data, name, chat_id, user_id, job_kwargs, plan))
+
+    def run_daily(
+        self,
+        callback: Any,
+        time: time,
+        days: tuple[int, ...] = _EVERY_DAY,
+        data: object = None,
+        name: str | None = None,
+        chat_id: int | None = None,
+        user_id: int | None = None,
+        job_kwargs: dict[str, Any] | None = None,
+    ) -> LaneJob:
+        plan = plans.daily(time, days, self._zone)
+        return self._repeat(plan, self._record(callback, data, name, chat_id, user_id, job_kwargs, plan))
+
+    def run_monthly(
+        self,
+        callback: Any,
+        when: time,
+        day: int,
+        data: object = None,
+        name: str | None = None,
+        chat_id: int | None = None,
+        user_id: int | None = None,
+        job_kwargs: dict[str, Any] | None = None,
+    ) -> LaneJob:
+        plan = plans.monthly(when, day, self._zone)
+        return self._repeat(plan, self._record(callback, data, name, chat_id, user_id, job_kwargs, plan))
+
+    def run_custom(self, *_: Any, **__: Any) -> NoReturn:
+        raise JobError("run_custom needs APScheduler: use run_once, run_repeating, run_daily or run_monthly")
+
+    def jobs(self, pattern: str | re.Pattern[str] | None = None) -> tuple[LaneJob, ...]:
+        found = self._jobs(self.storage.all(), lambda record: True)
+        return found if pattern is None else tuple(job for job in found if re.compile(pattern).search(job.record.name))
+
+    def get_jobs_by_name(self, name: str) -> tuple[LaneJob, ...]:
+        return self._jobs(self.storage.named(name), lambda record: record.name == name)
+
+    def remove(self, record: JobRecord) -> None:
+        if self._is_wanted(record):
+            self._wanted = [each for each in self._wanted or () if each.record.id != record.id]
+        else:
+            self.storage.remove(record)
+
+    def begin_start(self) -> None:
+        """The bot starts in this process; if an earlier start failed, its jobs are set again."""
+        if self._of_import is None:
+            self._of_import = self._wanted
+        self._wanted = list(self._of_import or ())
+
+    def end_start(self) -> None:
+        """Set the jobs of the start. Raises RedisError."""
+        once = Counter[tuple[Any, ...]]()
+        for place, (record, at_ms, in_ms) in enumerate(self._wanted or ()):
+            if record.plan is not None:
+                self.storage.ensure_repeating(record, record.plan)
+                continue
+            self.storage.ensure_once(record, once[record.identity], at_ms, in_ms, (f"jobs:{_START}", place))
+            once[record.identity] += 1
+        self._wanted = None
+
+    def begin(self, job: dict[str, Any]) -> LaneJob | None:
+        """A job whose run begins, from the content of its timer; None if it was removed."""
+        record = record_of(job)
+        if record is None:
+            continued = self.storage.continue_(job)
+            if continued is None:
+                log.info("job %r was removed and does not run", job["name"])
+            return continued and LaneJob(self, *continued)
+        return LaneJob(self, record, None) if record.plan is None else None  # the record of a job that is over
+
+    def end(self, job: LaneJob) -> None:
+        """After a successful run of a job: the last one ends it, and others may have changed its data."""
+        record = job.record
+        if record.plan is None:
+            return
+        if job.next_t is None:
+            self.storage.remove(record)
+        elif (data := storage_json.text(job.data, "job.data")) != record.data and self.storage.exists(record):
+            self.storage.write(replace(record, data=data))
+
+    def _repeat(self, plan: plans.Plan, record: JobRecord) -> LaneJob:
+        next_ms = plan.next_ms(plans.ms_of(self._now()))
+        if next_ms is not None:
+            return self._set(record, next_ms)
+        return LaneJob(self, record, None)  # its last time has passed
+
+    def _set(self, record: JobRecord, at_ms: int | None, in_ms: int = 0) -> LaneJob:
+        if self._wanted is None or _in_update():
+            self.storage.set(record, at_ms, in_ms)
+        else:
+            number = sum(each.record.identity == record.identity for each in self._wanted)
+            record = _of_start(record, number)
+            self._wanted.append(Wanted(record, at_ms, in_ms))
+        return LaneJob(self, record, plans.ms_of(self._now()) + in_ms if at_ms is None else at_ms)
+
+    def _record(
+        self,
+        callback: Any,
+        data: object,
+        name: str | None,
+        chat_id: int | None,
+        user_id: int | None,
+        job_kwargs: dict[str, Any] | None,
+        plan: plans.Plan | None = None,
+    ) -> JobRecord:
+        """Raises JobError."""
+        if unknown := set(job_kwargs or ()) - _WITHOUT_EFFECT:
+            raise JobError(
+                f"job_kwargs: {min(unknown)!r} is an option of APScheduler, which does not run the jobs here"
+            )
+        path = path_of(callback)
+        name = name or callback.__name__
+        try:
+            text = storage_json.text(data, "data")
+        except TypeError as error:
+            raise JobError(f"job {name!r} cannot be stored: {error}") from error
+        if len(text) > MOST_BYTES:
+            raise JobError(
+                f"job {name!r} cannot be stored: its data has {len(text):,} bytes, and at most {MOST_BYTES:,} are "
+                "allowed. Store the data elsewhere, and its key in the job"
+            )
+        return JobRecord(uuid4().hex[:16], name, path, text, chat_id, user_id, plan)
+
+    def _jobs(self, stored: list[Found], is_asked: Callable[[JobRecord], bool]) -> tuple[LaneJob, ...]:
+        """The stored jobs, and those that the start of the bot is about to set."""
+        found = {each.record.id: LaneJob(self, *each) for each in stored}
+        if not _in_update():
+            for record, at_ms, in_ms in self._wanted or ():
+                if is_asked(record):
+                    due_ms = plans.ms_of(self._now()) + in_ms if at_ms is None else at_ms
+                    found.setdefault(record.id, LaneJob(self, record, due_ms))
+        return tuple(found.values())
+
+    def _is_wanted(self, record: JobRecord) -> bool:
+        return not _in_update() and any(each.record.id == record.id for each in self._wanted or ())
+
+    @property
+    def _zone(self) -> tzinfo:
+        defaults = self._bot.defaults if isinstance(self._bot, ExtBot) else None
+        return (defaults.tzinfo if defaults else None) or UTC
+
+    def _now(self) -> datetime:
+        return datetime.now(self._zone)
+
+
+def queue_of(application: AnyApplication) -> LaneJobQueue:
+    """The job queue of an application, which replaces its own."""
+    own = application._job_queue
+    if isinstance(own, LaneJobQueue):
+        return own
+    if own and own.jobs():
+        log.warning("%d jobs will not run: set them with application.job_queue, not with a JobQueue", len(own.jobs()))
+    application._job_queue = queue = LaneJobQueue(application)
+    return queue
+
+
+class _NoScheduler:
+    """Replaces APScheduler's scheduler."""
+
+    #: A ConversationHandler that is added later does not set its timeouts.
+    running = False
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise JobError(f"scheduler.{name}: APScheduler does not run the jobs here; use the methods of the job queue")
+
+
+def path_of(callback: Any) -> str:
+    """`module:name` of a function. Raises JobError."""
+    module, name = getattr(callback, "__module__", None), getattr(callback, "__qualname__", None)
+    if not (inspect.isfunction(callback) and module and _at(module, str(name)) is callback):
+        raise JobError(
+            f"{name or type(callback).__name__} cannot be the callback of a job: another process must find it by its "
+            "name. Write a function `async def name(context)` in a module, and give it what it needs as `data`"
+        )
+    return f"{module}:{name}"
+
+
+def callback_at(path: str) -> Any:
+    """The function at `module:name`. Raises LookupError."""
+    module, _, name = path.partition(":")
+    found = _at(module, name)
+    if not inspect.isfunction(found):
+        raise LookupError(f"the callback of the job, {path}, does not exist in this release of the bot")
+    return found
+
+
+def _at(module: str, name: str) -> Any:
+    """A module that the bot has imported has it."""
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _of_start(record: JobRecord, number: int) -> JobRecord:
+    """The record with an id that is the same in each process."""
+    name, callback, chat, user = record.identity
+    return JobRecord(
+        f"start:{callback}:{chat}:{user}:{number}",
+        name,
+        callback,
+        record.data,
+        chat,
+        user,
+        record.plan,
+        origin_of(record.plan, record.data),
+    )
+
+
+def _in_update() -> bool:
+    try:
+        current()
+    except LookupError:
+        return False
+    return True

@@ -1,0 +1,64 @@
+"""ctx.broadcast: starts a broadcast with the step that settles the update.
+
+Guarantees that the broadcast starts if and only if the update is settled by this run, and that a later run of the same
+update starts the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from chatlanes.bot.session.chats import session_chats
+from chatlanes.bot.session.stored import Stored
+from chatlanes.broadcasts import Broadcasts, Call, RecipientsError, checked_rate, feed_again
+from chatlanes.settings import Settings
+from chatlanes.telegram.client import prepare
+
+#: `ctx.broadcast` for a larger number of chats would hold up the handler; the command reads a file of any length.
+MOST_RECIPIENTS = 1_000_000
+
+
+class Broadcasting:
+    """The broadcasts that one run of a handler starts."""
+
+    def __init__(self, settings: Settings, stored: Stored) -> None:
+        self._settings = settings
+        self._stored = stored
+        self._started = 0
+
+    def start(
+        self,
+        to: Iterable[int] | Literal["sessions"],
+        method: str | None,
+        handler: str | None,
+        rate: float | None,
+        paid: bool,
+        params: dict[str, Any],
+    ) -> str:
+        """Store the broadcast, and stage its start. Returns its id."""
+        call = _call(method, handler, {**params, **({"allow_paid_broadcast": True} if paid and method else {})})
+        per_s = checked_rate(rate or self._settings.broadcast_rate, paid=paid)
+        bot_id = self._settings.bot_id
+        if to == "sessions":
+            chats = self._stored.ask(lambda store: session_chats(store.client, bot_id))
+        else:
+            chats = list(dict.fromkeys(map(int, to)))
+        if not 0 < len(chats) <= MOST_RECIPIENTS:
+            raise RecipientsError(
+                f"a broadcast to {len(chats):,} chats: give at least one, at most {MOST_RECIPIENTS:,}"
+            )
+        self._started += 1
+        id_ = f"{self._stored.message_id.partition(':')[2].replace(':', '-')}-{self._started}"
+        self._stored.ask(lambda store: Broadcasts(store.client, bot_id).store(id_, call, chats, per_s))
+        self._stored.stage_timer(feed_again(self._settings, id_, 0))
+        return id_
+
+
+def _call(method: str | None, handler: str | None, params: dict[str, Any]) -> Call:
+    if bool(method) == bool(handler) or (handler and params):
+        raise TypeError("ctx.broadcast: give a method with its parameters, or handler='module:function'")
+    if handler:
+        return Call(handler=handler)
+    prepare(str(method), {"chat_id": 1, **params})
+    return Call(str(method), params)

@@ -1,0 +1,246 @@
+"""Timers of a bot: `ctx.later`, `ctx.cancel`, `ctx.timers` and `ctx.timer`.
+
+A timer is set or cancelled in the step that settles the update, or not at all. When it is due, it joins the end of the
+lanes of the update that set it, and the bot runs its `on_timer`. Only the clock of Redis decides.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+from chatlanes.bot.session import codec
+from chatlanes.bot.session.stored import Stored
+from chatlanes.lanes.protocol import replies
+from chatlanes.lanes.protocol.commands import CancelTimer, SetTimer
+from chatlanes.updates import ParsedUpdate, by_chat, is_express, keys_of, number, parse, part, queue_of, text_id
+from chatlanes.updates.decoding import read
+from chatlanes.updates.intake import pack_update
+
+#: The kind of the updates that are timers. They have no update_id, and no update of Telegram is without.
+KIND = "timer"
+#: Larger data belongs in a database; a million timers wait in Redis' memory.
+MOST_BYTES = 64 * 1024
+MOST_S = 10 * 366 * 86_400.0
+
+When = float | timedelta | datetime
+
+
+class TimerError(ValueError):
+    """A timer cannot be set. The message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A timer of a chat. Its repr does not contain its data."""
+
+    name: str
+    """Unique in its chat."""
+
+    data: Any = field(repr=False)
+    """The JSON value that was given to `ctx.later`."""
+
+    due: datetime
+    """When it is due, in UTC."""
+
+    late_s: float = 0.0
+    """In `on_timer`: seconds from `due` to the start of this run, by the clock of Redis."""
+
+
+@dataclass(frozen=True)
+class TimerPlan:
+    """What the settings and the bot mean for timers. `late_s`: of the timer that runs now."""
+
+    has_on_timer: bool = True
+    order_by: str = "chat"
+    queues: int = 1
+    queue_group: str = "updates"
+    late_s: float = 0.0
+
+
+DEFAULT_TIMER_PLAN = TimerPlan()
+
+
+def is_timer(update: dict[str, Any]) -> bool:
+    return KIND in update and "update_id" not in update
+
+
+def due_of(message_id: str) -> datetime | None:
+    """When the timer with this message id was due: `<bot id>:timer:<ms>:<number>`. None: it is not one."""
+    due_ms = message_id.split(":")[2:3]
+    return _time_of(int(due_ms[0])) if f":{KIND}:" in message_id and due_ms and due_ms[0].isdecimal() else None
+
+
+class Timers:
+    """The timers in one run of one update. Without a lane, as in tests, they are only listed."""
+
+    def __init__(self, update: dict[str, Any], plan: TimerPlan, stored: Stored | None) -> None:
+        self._update = update
+        self._plan = plan
+        self._stored = stored
+        self._numbers = count(1) if stored is None else stored.numbers
+        self._by_hand: dict[str, Timer] = {}
+
+    @property
+    def is_changed_by_hand(self) -> bool:
+        """True if timers were set without a lane, which nothing stores."""
+        return bool(self._by_hand)
+
+    def running(self) -> Timer:
+        """The timer that runs now. Raises LookupError if this update is not one."""
+        if not is_timer(self._update):
+            raise LookupError(f"an update of kind {parse(self._update).kind} is not a timer; use ctx.timer in on_timer")
+        body = part(self._update, KIND)
+        due = due_of(self._stored.message_id) if self._stored else None
+        return Timer(str(body.get("name", "")), body.get("data"), due or datetime.now(UTC), self._plan.late_s)
+
+    def set(self, when: When, data: Any, name: str | None) -> str:
+        """Raises TimerError and TypeError."""
+        if not self._plan.has_on_timer:
+            raise TimerError("this bot has no on_timer that could run the timer: write Bot(…, on_timer=…)")
+        at_ms, in_ms = _checked_time(when)
+        if name is None:
+            name = f"{self._message_name}/{next(self._numbers)}"
+        name = _checked_name(name)
+        parsed = parse(self._update)
+        content = {KIND: {"name": name, **_data(data), **_place(parsed)}}
+        if self._stored is None:
+            due = _time_of(at_ms) if at_ms is not None else datetime.now(UTC) + timedelta(milliseconds=in_ms)
+            self._by_hand[name] = Timer(name, content[KIND].get("data"), due)
+            return name
+        described = f"({KIND}, chat {parsed.home})"
+        stored, bot_id = pack_update(described, _json(content)), self._stored.bot_id
+        self._stored.stage_timer(
+            SetTimer(self._owner(parsed), name, f"{bot_id}:{KIND}:", self._queue(parsed), stored, at_ms, in_ms)
+        )
+        return name
+
+    def cancel(self, name: str) -> None:
+        """Raises TimerError and TypeError."""
+        name = _checked_name(name)
+        if self._stored is None:
+            self._by_hand.pop(name, None)
+        else:
+            self._stored.stage_timer(CancelTimer(self._owner(parse(self._update)), name))
+
+    def all(self) -> list[Timer]:
+        """The timers of the chat, the next one first. Raises TimerError, and ParkUpdate if Redis does not answer."""
+        if self._stored is None:
+            return sorted(self._by_hand.values(), key=lambda timer: timer.due)
+        return [timer_from(found) for found in self._stored.timers(self._owner(parse(self._update)))]
+
+    @property
+    def _message_name(self) -> str:
+        """The part of a name that is the same in every run of this update, and different from other updates'."""
+        if self._stored is not None:
+            return self._stored.message_id.partition(":")[2]
+        return str(self._update.get("update_id", KIND))
+
+    def _owner(self, parsed: ParsedUpdate) -> str:
+        assert self._stored is not None  # noqa: S101  checked by the callers
+        keys = by_chat(parsed)
+        if not keys:
+            raise TimerError(f"an update of kind {parsed.kind} has no chat, user or poll that a timer could belong to")
+        return f"{self._stored.bot_id}/{keys[0]}"
+
+    def _queue(self, parsed: ParsedUpdate) -> str:
+        """Empty: that of the update. A timer of a payment is not urgent, and one of a broadcast does not yield."""
+        if not is_express(parsed) and parsed.kind != "broadcast":
+            return ""
+        keys = keys_of(self._update, self._plan.order_by, parsed)
+        return queue_of(keys, number(self._update.get("update_id")) or 0, self._plan.queues, self._plan.queue_group)
+
+
+def timer_from(found: replies.StoredTimer) -> Timer:
+    body = part(content_of(found), KIND)
+    return Timer(found.name, body.get("data"), _time_of(found.at_ms))
+
+
+def content_of(found: replies.StoredTimer) -> dict[str, Any]:
+    """The content of a timer's message: the update that runs when it is due. Empty if it is not one of a bot."""
+    try:
+        content = read(found.stored.partition(b"\n")[2])[0][0]
+    except (ValueError, LookupError, TypeError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _checked_time(when: When) -> tuple[int | None, int]:
+    """When it is due, in ms since 1970, or else None and in how many ms. A time in the past is now."""
+    if isinstance(when, datetime):
+        return _checked_datetime(when)
+    if isinstance(when, timedelta):
+        seconds = when.total_seconds()
+    elif isinstance(when, bool) or not isinstance(when, int | float):
+        raise TypeError(f"later({when!r}): write seconds, a timedelta, or a datetime with a time zone")
+    else:
+        seconds = when
+    if math.isnan(seconds) or seconds < 0:
+        raise TimerError(f"later({when!r}): write the time from now, 0 or more")
+    if seconds > MOST_S:
+        raise TimerError(f"later({when!r}): a timer may be set for at most ten years from now")
+    return None, round(seconds * 1000)
+
+
+def _checked_datetime(when: datetime) -> tuple[int | None, int]:
+    if when.utcoffset() is None:
+        raise TimerError(f"later({when!r}): a datetime needs a time zone, as in datetime.now(UTC)")
+    from_now_s = (when - datetime.now(UTC)).total_seconds()
+    if from_now_s > MOST_S:
+        raise TimerError(f"later({when!r}): a timer may be set for at most ten years from now")
+    return (round(when.timestamp() * 1000), 0) if from_now_s > 0 else (None, 0)
+
+
+def _checked_name(name: str) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a timer is a text, not a {type(name).__name__}")
+    if text_id(name) is None:
+        raise TimerError(f"{name[:300]!r} is not a name of a timer: it has 1 to 256 characters, no control characters")
+    return name
+
+
+def _data(data: Any) -> dict[str, Any]:
+    if data is None:
+        return {}
+    try:
+        encoded = codec.encode(data, "data", MOST_BYTES)
+        codec.check_keys(data, "data")
+    except codec.SessionError as error:
+        raise TimerError(f"later(): {error}") from None
+    return {"data": json.loads(encoded)}  # a copy: the handler may change its own
+
+
+def _place(parsed: ParsedUpdate) -> dict[str, Any]:
+    """The parts of the update by which a timer has the same chat, user, topic and session, where updates have them."""
+    chat: dict[str, Any] | None = None
+    if parsed.chat is not None:
+        found = part(parsed.place, "chat")
+        chat = {"id": parsed.chat, **({"type": found["type"]} if "type" in found else {})}
+    topic = number(part(parsed.place, "direct_messages_topic").get("topic_id"))
+    place = {
+        "chat": chat,
+        "from": parsed.user and {"id": parsed.user},
+        "sender_chat": parsed.acting_chat and {"id": parsed.acting_chat},
+        "message_thread_id": parsed.topic,
+        "is_topic_message": None if parsed.topic is None else True,
+        "direct_messages_topic": topic and {"topic_id": topic},
+        "business_connection_id": parsed.business_connection,
+        "guest_query_id": parsed.guest_query or ("unknown" if parsed.is_guest else None),
+        "poll_id": parsed.poll,
+    }
+    return {name: value for name, value in place.items() if value is not None}
+
+
+def _json(content: Any) -> bytes:
+    try:
+        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:  # half a surrogate pair, which users can send
+        return json.dumps(content, separators=(",", ":")).encode()
+
+
+def _time_of(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, UTC)

@@ -1,0 +1,244 @@
+"""The broadcasts of one bot in Redis: store, start, pause, resume, cancel, and what they have reached.
+
+Guarantees that a change of state takes effect for every recipient whose run begins after it. The results are written by
+the step that settles a recipient's message (`result`), so each recipient is counted once.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any, TextIO, cast
+
+from redis import Redis
+
+from chatlanes.broadcasts import keys
+from chatlanes.broadcasts.reasons import DESCRIBED, NOT_REACHED, Reason
+from chatlanes.broadcasts.recipients import CHUNK, pack
+from chatlanes.lanes.protocol.commands import Add, Push, Write
+
+#: The longest description of a refusal that is kept.
+LONGEST_DETAIL = 120
+#: How many entries of a list are read at once.
+_PAGE = 1_000
+
+
+class UnknownBroadcastError(Exception):
+    """There is no broadcast of this id, or it has ended too long ago."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """What is done for each recipient: one call of a method, or one run of the function `handler`."""
+
+    method: str = ""
+    params: dict[str, Any] = field(default_factory=dict)
+    handler: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.method or self.handler
+
+
+@dataclass(frozen=True)
+class BroadcastProgress:
+    """A broadcast at one moment. `pending`: recipients that are fed and have no result yet."""
+
+    id: str
+    state: str  # stored, running, paused, cancelled or done
+    total: int
+    rate: float
+    fed: int
+    fed_again: int
+    returned: int
+    counts: dict[str, int]
+    started_ms: int
+    ended_ms: int
+    why: str = ""
+
+    @property
+    def done(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def pending(self) -> int:
+        return self.fed + self.fed_again - self.returned - self.done
+
+    @property
+    def unfed(self) -> int:
+        return self.total - self.fed + self.returned - self.fed_again
+
+    @property
+    def fence(self) -> str:
+        return f"{self.fed}:{self.fed_again}"
+
+    @classmethod
+    def of(cls, id_: str, found: dict[bytes, bytes], returned: int) -> BroadcastProgress:
+        """`found`: the hash of the broadcast."""
+        fields = {name.decode(): value.decode() for name, value in found.items()}
+        fed, _, again = fields["fence"].partition(":")
+        names = {keys.COUNT + reason.value: reason.value for reason in Reason}
+        return cls(
+            id_,
+            fields["state"],
+            int(fields["total"]),
+            float(fields["rate"]),
+            int(fed),
+            int(again),
+            returned,
+            {reason: int(fields[name]) for name, reason in names.items() if name in fields},
+            int(fields.get("started_ms", 0)),
+            int(fields.get("ended_ms", 0)),
+            fields.get("why", ""),
+        )
+
+
+def new_id() -> str:
+    """Sorts by time, and is unique enough to be typed: `1122-0830-4f2a`."""
+    return f"{time.strftime('%m%d-%H%M', time.gmtime())}-{secrets.token_hex(2)}"
+
+
+def missed_line(chat: int, reason: Reason, detail: str) -> str:
+    """An entry of the list of those that were not reached. Most reasons need no description, and a million of them take
+    20 MB.
+    """
+    kept = " ".join(detail.split())[:LONGEST_DETAIL] if reason in DESCRIBED else ""
+    return f"{chat}\t{reason.value}\t{kept}"
+
+
+class Broadcasts:
+    """The broadcasts of one bot."""
+
+    def __init__(self, client: Redis, bot_id: int) -> None:
+        self.client = client
+        self.bot_id = bot_id
+
+    def store(self, id_: str, call: Call, chats: Sequence[int], rate: float) -> None:
+        """Store a broadcast that is not started yet. It expires if nobody starts it. One of this id that has started
+        stays as it is.
+
+        The memory that it takes is 5 to 6 bytes for each recipient, and less with each chunk that is fed.
+        """
+        of = self.of(id_)
+        self.client.transaction(partial(self._store, of, call, len(chats), rate), keys.BROADCAST + of)
+        for number, chunk in enumerate(pack(chats)):
+            self.client.set(f"{keys.CHUNK}{of}:{number}", chunk, ex=keys.UNSTARTED_S)
+
+    def _store(self, of: str, call: Call, total: int, rate: float, pipe: Any) -> None:
+        """Called again if the broadcast has changed meanwhile."""
+        if pipe.hget(keys.BROADCAST + of, "state") not in (None, b"stored"):
+            return
+        fields = {"state": "stored", "total": total, "rate": rate, "fence": "0:0"}
+        pipe.multi()
+        pipe.delete(keys.BROADCAST + of)
+        pipe.hset(keys.BROADCAST + of, mapping=fields)
+        pipe.expire(keys.BROADCAST + of, keys.UNSTARTED_S)
+        pipe.set(keys.CALL + of, json.dumps(asdict(call)), ex=keys.UNSTARTED_S)
+
+    def begin(self, progress: BroadcastProgress) -> None:
+        """Start a stored broadcast. Called by its feeder: from then on it does not expire."""
+        of, now_ms = self.of(progress.id), self.now_us() // 1000
+        with self.client.pipeline() as pipe:
+            for name in (keys.BROADCAST + of, keys.CALL + of, *self._chunks(progress)):
+                pipe.persist(name)
+            pipe.hset(keys.BROADCAST + of, mapping={"state": "running", "started_ms": now_ms, "fed_us": now_ms * 1000})
+            pipe.zadd(keys.BROADCASTS + str(self.bot_id), {progress.id: now_ms})
+            pipe.execute()
+
+    def end(
+        self, progress: BroadcastProgress, state: str, reason: Reason, count: int, missed: Sequence[str] = ()
+    ) -> None:
+        """Count the recipients that have no result yet, keep the results for KEPT_S, and delete the rest, in one
+        step.
+        """
+        of = self.of(progress.id)
+        with self.client.pipeline() as pipe:
+            if count:
+                pipe.hincrby(keys.BROADCAST + of, keys.COUNT + reason.value, count)
+            if missed:
+                pipe.rpush(keys.MISSED + of, *missed)
+            pipe.hset(keys.BROADCAST + of, mapping={"state": state, "ended_ms": self.now_us() // 1000})
+            for name in (keys.BROADCAST + of, keys.CALL + of, keys.MISSED + of):
+                pipe.expire(name, keys.KEPT_S)
+            pipe.delete(keys.RETURNED + of, *self._chunks(progress))
+            pipe.execute()
+
+    def set_state(self, id_: str, state: str, *, only_from: tuple[str, ...], why: str = "") -> bool:
+        """Change the state of a broadcast. False if it is in none of the states `only_from`.
+
+        Raises UnknownBroadcastError.
+        """
+        if self.progress(id_).state not in only_from:
+            return False
+        name = keys.BROADCAST + self.of(id_)
+        self.client.hset(name, mapping={"state": state, "why": why})
+        return True
+
+    def progress(self, id_: str) -> BroadcastProgress:
+        """Raises UnknownBroadcastError."""
+        of = self.of(id_)
+        with self.client.pipeline() as pipe:
+            pipe.hgetall(keys.BROADCAST + of)
+            pipe.llen(keys.RETURNED + of)
+            found, returned = pipe.execute()
+        if b"fence" not in found:
+            raise UnknownBroadcastError(f"there is no broadcast {id_} of this bot: `broadcast status` lists them")
+        return BroadcastProgress.of(id_, found, returned)
+
+    def all(self) -> list[BroadcastProgress]:
+        """The broadcasts whose results are still kept, the oldest first."""
+        name, kept = keys.BROADCASTS + str(self.bot_id), []
+        ids: Any = self.client.zrange(name, 0, -1)
+        for id_ in ids:
+            try:
+                kept.append(self.progress(id_.decode()))
+            except UnknownBroadcastError:
+                self.client.zrem(name, id_)
+        return kept
+
+    def recipients(self, number: int, id_: str) -> bytes | None:
+        """The packed recipients of one chunk."""
+        chunk: Any = self.client.get(f"{keys.CHUNK}{self.of(id_)}:{number}")
+        return cast("bytes | None", chunk)
+
+    def missed(self, id_: str) -> Iterator[tuple[int, str, str]]:
+        """(chat, reason, description) of each recipient that was not reached."""
+        name, start = keys.MISSED + self.of(id_), 0
+        while found := self.client.lrange(name, start, start + _PAGE - 1):
+            for entry in cast("list[bytes]", found):
+                chat, reason, detail = entry.decode().split("\t", 2)
+                yield int(chat), reason, detail
+            start += _PAGE
+
+    def report(self, id_: str, to: TextIO, only: Sequence[str] = ()) -> int:
+        """Write the recipients that were not reached as CSV. Returns how many."""
+        rows = [row for row in self.missed(id_) if not only or row[1] in only]
+        csv.writer(to).writerows([("chat_id", "reason", "description"), *rows])
+        return len(rows)
+
+    def result(self, id_: str, chat: int, reason: Reason, detail: str = "") -> list[Write]:
+        """The writes that record how a recipient's part has ended."""
+        of = self.of(id_)
+        writes: list[Write] = [Add(keys.BROADCAST + of, keys.COUNT + reason.value)]
+        if reason in NOT_REACHED:
+            writes.append(Push(keys.MISSED + of, missed_line(chat, reason, detail)))
+        return writes
+
+    def returned(self, id_: str, number: int, chat: int) -> list[Write]:
+        """The write that returns a recipient whose broadcast is paused; it is fed again later."""
+        return [Push(keys.RETURNED + self.of(id_), f"{number} {chat}")]
+
+    def of(self, id_: str) -> str:
+        return f"{self.bot_id}:{id_}"
+
+    def now_us(self) -> int:
+        now: Any = self.client.time()
+        return int(now[0]) * 1_000_000 + int(now[1])
+
+    def _chunks(self, progress: BroadcastProgress) -> list[str]:
+        return [f"{keys.CHUNK}{self.of(progress.id)}:{number}" for number in range(-(-progress.total // CHUNK))]

@@ -1,0 +1,242 @@
+"""Feeds a broadcast: appends its next recipients to their lanes, and moves its place among them in the same step.
+
+Guarantees that no recipient is fed twice, also by two feeders or after a crash: an append is refused unless the place
+is still the one that was read (Guard). A feeder runs as a lane task that sets a timer for its next run when it is
+settled, so there is always one while its broadcast runs, whichever process dies.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from redis import Redis
+
+from chatlanes.broadcasts import keys
+from chatlanes.broadcasts.broadcast import BroadcastProgress, Broadcasts, UnknownBroadcastError, missed_line
+from chatlanes.broadcasts.pacing import FeedPace, Flood, next_feed
+from chatlanes.broadcasts.reasons import Reason
+from chatlanes.broadcasts.recipients import CHUNK, unpack
+from chatlanes.lanes.errors import LeaseLost
+from chatlanes.lanes.monitoring import inspection
+from chatlanes.lanes.protocol.commands import Guard, NewMessage, SetTimer
+from chatlanes.lanes.protocol.envelope import pack_task
+from chatlanes.lanes.protocol.keys import group_of, pending
+from chatlanes.lanes.protocol.store import Store
+from chatlanes.settings import Settings
+from chatlanes.telegram.flood.keys import COUNTS, FLOOD, RATE
+from chatlanes.updates.intake import pack_update
+from chatlanes.updates.routing import KeysError, keys_of
+
+#: The name of the task that feeds (chatlanes/tasks/broadcasts.py). A recipient is run by that of every update.
+FEED_TASK = "tasks.feed_broadcast"
+_BODY = b'[[%s],{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]'
+
+#: The time between two runs of a feeder. Ten batches a second cost 2 % of a core; larger ones would delay live updates.
+FEED_EVERY_MS = 100
+#: The same while nothing is due, or while the broadcast waits for the recipients that were fed before.
+IDLE_MS = 250
+
+#: After this many refusals, and not a single success, the call itself is probably wrong: the broadcast is paused.
+MOST_REFUSED_AT_FIRST = 20
+
+
+def feed_message(settings: Settings, id_: str) -> NewMessage:
+    """The message that feeds a broadcast once. Its id is completed when it joins its lane."""
+    bot_id = settings.bot_id
+    return NewMessage(
+        id=f"{bot_id}:broadcast:{id_}:feed:",
+        queue=settings.broadcast_queue,
+        stored=pack_task(FEED_TASK, f"(feeds broadcast {id_})", _BODY % orjson.dumps(f"{bot_id}:{id_}")),
+        lanes=[f"{bot_id}/broadcast:{id_}"],
+    )
+
+
+def feeder_of(settings: Settings) -> str:
+    """The owner of the timers of the feeders."""
+    return f"{settings.bot_id}/broadcasts"
+
+
+def feed_again(settings: Settings, id_: str, in_ms: int) -> SetTimer:
+    """The write that sets the timer of the next run, for the commit of this one."""
+    message = feed_message(settings, id_)
+    owner, lanes = feeder_of(settings), message.lanes
+    return SetTimer(owner, id_, message.id, message.queue, message.stored, in_ms=in_ms, lanes=lanes)
+
+
+class Feeder:
+    """Feeds the broadcasts of one bot."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+        self.broadcasts = Broadcasts(store.client, settings.bot_id)
+        self._chunk: tuple[str, list[int]] = ("", [])
+
+    def start(self, id_: str) -> None:
+        """Set the timer of a feeder, which starts a stored broadcast, or continues one. Harmless if there is one."""
+        message = feed_message(self._settings, id_)
+        self._store.schedule(message, feeder_of(self._settings), id_)
+
+    def resume(self, id_: str) -> bool:
+        """Continue a paused broadcast. False if it was not paused; then its feeder is started if it has none.
+
+        Raises UnknownBroadcastError.
+        """
+        was_paused = self.broadcasts.set_state(id_, "running", only_from=("paused",))
+        if was_paused or self.broadcasts.progress(id_).state in ("stored", "running"):
+            self.start(id_)
+        return was_paused
+
+    def cancel(self, id_: str) -> bool:
+        """Feed nothing more, and drop those that are fed and have not started. False if it has ended.
+
+        Raises UnknownBroadcastError.
+        """
+        cancelled = self.broadcasts.set_state(id_, "cancelled", only_from=("stored", "running", "paused"))
+        if cancelled:
+            self.start(id_)  # it ends the broadcast
+        return cancelled
+
+    def feed(self, id_: str) -> int | None:
+        """Feed the recipients that are due. Returns the ms until the next run; None: the broadcast needs none."""
+        try:
+            progress, pace, flood, now_us, alive = self._look(id_)
+        except UnknownBroadcastError:
+            return None
+        if progress.state == "stored":
+            self.broadcasts.begin(progress)
+            return FEED_EVERY_MS
+        if progress.state == "cancelled":
+            return self._end_cancelled(progress, alive)
+        if progress.state != "running":
+            return None
+        if progress.unfed == 0:
+            return self._end_when_reached(progress, alive)
+        if _refused(progress) >= MOST_REFUSED_AT_FIRST and set(progress.counts) == {Reason.REFUSED.value}:
+            why = f"Telegram refused the first {MOST_REFUSED_AT_FIRST} calls: `broadcast report {id_}` shows why"
+            self.broadcasts.set_state(id_, "paused", only_from=("running",), why=why)
+            return None
+        count, pace = next_feed(now_us, pace, progress.rate, progress.pending, flood)
+        self._append(progress, count, pace)
+        return FEED_EVERY_MS if count else IDLE_MS
+
+    def _look(self, id_: str) -> tuple[BroadcastProgress, FeedPace, Flood, int, int]:
+        """Everything that decides about the next feed, at one moment. `alive`: messages of all broadcasts."""
+        of, bot = self.broadcasts.of(id_), str(self._settings.bot_id)
+        group = group_of(self._settings.broadcast_queue)
+        with self._client.pipeline() as pipe:
+            pipe.hgetall(keys.BROADCAST + of)
+            pipe.llen(keys.RETURNED + of)
+            pipe.time()
+            pipe.zcard(pending(group))
+            pipe.pttl(FLOOD + bot)
+            pipe.hget(RATE + bot, "next")
+            pipe.hget(COUNTS + bot, "refused")
+            found, returned, (seconds, us), alive, paused_ms, slot, refused = pipe.execute()
+        if b"fence" not in found:
+            raise UnknownBroadcastError(id_)
+        now_us = seconds * 1_000_000 + us
+        pace = FeedPace(*(int(found.get(name, 0)) for name in (b"fed_us", b"slow", b"slow_us", b"refused")))
+        flood = Flood(paused_ms, int(slot or 0) - now_us, int(refused or 0))
+        if b"refused" not in found:  # calls that were refused before the broadcast do not slow it
+            pace = pace._replace(refused=flood.refused)
+        return BroadcastProgress.of(id_, found, returned), pace, flood, now_us, alive
+
+    def _append(self, progress: BroadcastProgress, count: int, pace: FeedPace) -> None:
+        again = self._returned(progress, count)
+        chats = self._next(progress, count - len(again))
+        fence = f"{progress.fed + len(chats)}:{progress.fed_again + len(again)}"
+        rows = again + list(enumerate(chats, progress.fed))
+        guard = Guard(
+            keys.BROADCAST + self.broadcasts.of(progress.id),
+            progress.fence,
+            {"fence": fence, **dict(zip(FeedPace._fields, pace, strict=True))},
+        )
+        try:
+            self._store.append([self._message(progress.id, number, chat) for number, chat in rows], guard)
+        except LeaseLost:  # another feeder has fed these
+            return
+        self._delete_fed(progress, progress.fed + len(chats))
+
+    def _message(self, id_: str, number: int, chat: int) -> NewMessage:
+        bot_id = self._settings.bot_id
+        update = {"broadcast": {"id": id_, "number": number, "chat": {"id": chat}}}
+        problem, lanes = None, []
+        try:
+            lanes = keys_of(update, self._settings.order_by)
+        except KeysError as error:
+            problem = {"type": type(error).__name__, "message": str(error)}
+        return NewMessage(
+            id=f"{bot_id}:broadcast:{id_}:{number}",
+            queue=self._settings.broadcast_queue,
+            stored=pack_update(f"(broadcast {id_}, chat {chat})", orjson.dumps(update)),
+            lanes=[f"{bot_id}/{key}" for key in lanes],
+            problem=problem,
+        )
+
+    def _returned(self, progress: BroadcastProgress, count: int) -> list[tuple[int, int]]:
+        """The number and chat of the next recipients that were returned."""
+        if count == 0 or progress.returned == progress.fed_again:
+            return []
+        name, start = keys.RETURNED + self.broadcasts.of(progress.id), progress.fed_again
+        found: Any = self._client.lrange(name, start, start + count - 1)
+        pairs = (entry.split() for entry in found)
+        return [(int(number), int(chat)) for number, chat in pairs]
+
+    def _next(self, progress: BroadcastProgress, count: int) -> list[int]:
+        """The next recipients, from the place of the broadcast on."""
+        chats: list[int] = []
+        at, end = progress.fed, min(progress.fed + count, progress.total)
+        while at < end:
+            chunk = self._unpacked(progress.id, at // CHUNK)
+            start = at % CHUNK
+            chats += chunk[start : start + end - at]
+            at = progress.fed + len(chats)
+            if start >= len(chunk):
+                raise LookupError(f"recipients {at} and later of broadcast {progress.id} are not in Redis")
+        return chats
+
+    def _unpacked(self, id_: str, number: int) -> list[int]:
+        name = f"{id_}:{number}"
+        if self._chunk[0] != name:
+            self._chunk = (name, unpack(self.broadcasts.recipients(number, id_) or b""))
+        return self._chunk[1]
+
+    def _delete_fed(self, progress: BroadcastProgress, fed: int) -> None:
+        of = self.broadcasts.of(progress.id)
+        done = [f"{keys.CHUNK}{of}:{number}" for number in range(progress.fed // CHUNK, fed // CHUNK)]
+        if done:
+            self._client.delete(*done)
+
+    def _end_when_reached(self, progress: BroadcastProgress, alive: int) -> int | None:
+        """All are fed. Recipients without a result whose messages do not wait or run any more were buried."""
+        if progress.pending > 0 and alive > 1:  # one of them is the message of this run
+            return IDLE_MS
+        buried = self._buried(progress) if progress.pending > 0 else []
+        self.broadcasts.end(progress, "done", Reason.FAILED, max(progress.pending, 0), buried)
+        return None
+
+    def _end_cancelled(self, progress: BroadcastProgress, alive: int) -> int | None:
+        if progress.ended_ms:
+            return None
+        if progress.pending > 0 and alive > 1:
+            return IDLE_MS
+        self.broadcasts.end(progress, "cancelled", Reason.DROPPED, progress.unfed + max(progress.pending, 0))
+        return None
+
+    def _buried(self, progress: BroadcastProgress) -> list[str]:
+        """A line of the report for each recipient whose message is among the dead letters."""
+        prefix = f"{self._settings.bot_id}:broadcast:{progress.id}:"
+        found = [message_id for message_id in inspection.dead(self._client) if message_id.startswith(prefix)]
+        updates = [inspection.contents(self._client, message_id)[0] for message_id in found]
+        chats = [update["broadcast"]["chat"]["id"] for update in updates]
+        return [missed_line(chat, Reason.FAILED, "its message was buried (lanes dead)") for chat in chats]
+
+    @property
+    def _client(self) -> Redis:
+        return self._store.client
+
+
+def _refused(progress: BroadcastProgress) -> int:
+    return progress.counts.get(Reason.REFUSED.value, 0)

@@ -1,0 +1,88 @@
+"""`lanes schedules`: the schedules of the bots, with their last and next times.
+
+Reads what the workers have recorded in Redis; it does not import the bot.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+import click
+
+from chatlanes.bot.occurrences import ScheduleRecord, bot_of
+from chatlanes.cli.command import CommandContext, command
+from chatlanes.cli.formatting import table
+from chatlanes.lanes.protocol.store import Store
+
+
+class Recorded(NamedTuple):
+    """A schedule as a worker has recorded it. `next_ms`: None: it does not occur any more."""
+
+    bot_id: int
+    name: str
+    record: ScheduleRecord
+    next_ms: int | None
+
+
+def recorded(store: Store) -> tuple[int, list[Recorded]]:
+    """Redis' time in ms, and the schedules of all bots, by bot and name. Raises RedisError."""
+    now_ms, stored = store.schedules()
+    return now_ms, sorted(_decoded(stored), key=lambda each: (each.bot_id, each.name))
+
+
+def _decoded(stored: dict[tuple[str, str], bytes]) -> Iterator[Recorded]:
+    for (owner, name), value in stored.items():
+        if (bot_id := bot_of(owner)) is not None:
+            record = ScheduleRecord.decode(value)
+            yield Recorded(bot_id, name, record, record.clockwork.next(record.after_ms))
+
+
+@command("schedules")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+def schedules(lanes: CommandContext, as_json: bool) -> None:
+    """Show the schedules (SCHEDULES): expression, time zone, last and next time."""
+    _, found = recorded(lanes.store)
+    if as_json:
+        for each in found:
+            click.echo(json.dumps(_as_json(lanes, each)))
+    elif found:
+        click.echo(
+            table(
+                ["bot", "schedule", "expression", "zone", "last", "next"],
+                [_row(lanes, each) for each in found],
+                range(6),
+            )
+        )
+    else:
+        click.echo("no worker has recorded a schedule (SCHEDULES)")
+
+
+def _row(lanes: CommandContext, each: Recorded) -> list[str]:
+    record = each.record
+    times = (_shown(at_ms, record.tz) for at_ms in (record.last_ms, each.next_ms))
+    return [_bot(lanes, each), each.name, record.cron, record.tz, *times]
+
+
+def _as_json(lanes: CommandContext, each: Recorded) -> dict[str, object]:
+    record = each.record
+    return {
+        "bot": _bot(lanes, each),
+        "name": each.name,
+        "cron": record.cron,
+        "tz": record.tz,
+        "last_ms": record.last_ms,
+        "next_ms": each.next_ms,
+    }
+
+
+def _bot(lanes: CommandContext, each: Recorded) -> str:
+    return lanes.bot_ids.get(each.bot_id, str(each.bot_id))
+
+
+def _shown(at_ms: int | None, tz: str) -> str:
+    """A time in the zone of its schedule, such as `2026-11-23 09:00:00+01:00`; a dash for None."""
+    return "–" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, ZoneInfo(tz)).isoformat(" ", "seconds")

@@ -1,0 +1,9 @@
+-- cancel: remove a timer before it is due.
+-- With  timers
+-- KEYS  none
+-- ARGV  timer
+-- Returns 1, or 0 if there is no such timer
+local timer = unpack(ARGV, 1, 1)
+
+even_when_full()
+return cancel_timer(timer)

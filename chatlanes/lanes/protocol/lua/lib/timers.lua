@@ -1,0 +1,48 @@
+-- timers: messages that join the end of their lanes when they are due. Until then they have no record and are in no
+-- lane. A timer is named by its owner and its name, which are joined by \n; a new one replaces an old one of that name.
+-- With  places timer_records
+-- Writes  announced (ready), is_any_timer_set (paused)
+
+local LAST_MS = 2 ^ 53 -- of a greater number, digits would be lost
+
+-- An id that ends in a colon is completed by the time at which the timer is due, in ms, and a unique number.
+local function set_timer(timer, due_ms, id, queue, lanes, stored)
+  local owner, name = owner_and_name(timer)
+  due_ms = math.max(math.min(tonumber(due_ms), LAST_MS), 0)
+  if string.sub(id, -1) == ':' then id = id .. digits(due_ms) .. ':' .. digits(next_place()) end
+  if redis.call('ZADD', TIMERS, due_ms, timer) == 0 then take_timers(owner, { [name] = true }) end
+  redis.call('APPEND', TIMER .. owner, record_of_timer(owner, name, id, queue, lanes, stored))
+  is_any_timer_set = true
+  if redis.call('ZRANGE', TIMERS, 0, 0)[1] == timer then announced[queue] = true end
+  count('scheduled', 1)
+end
+
+-- Returns 1, or 0 if there is none.
+local function cancel_timer(timer)
+  local owner, name = owner_and_name(timer)
+  local was_set = redis.call('ZREM', TIMERS, timer)
+  if was_set == 1 then take_timers(owner, { [name] = true }) end
+  count('cancelled', was_set)
+  return was_set
+end
+
+-- Due timers join their lanes, in the order of their times.
+local function fire_due(limit)
+  if not is_any_timer_set then return end
+  local due = redis.call('ZRANGEBYSCORE', TIMERS, '-inf', now_ms, 'LIMIT', 0, limit)
+  local names, taken, fired = {}, {}, 0
+  for _, timer in ipairs(due) do
+    local owner, name = owner_and_name(timer)
+    names[owner] = names[owner] or {}
+    names[owner][name] = true
+  end
+  for owner, each in pairs(names) do taken[owner] = take_timers(owner, each) end
+  for _, timer in ipairs(due) do
+    local owner, name = owner_and_name(timer)
+    redis.call('ZREM', TIMERS, timer)
+    local id, queue, lanes, stored = timer_of(owner, taken[owner][name])
+    if id and add_message(id, queue, lanes, stored) then fired = fired + 1 end
+  end
+  count('appended', fired)
+  count('fired', fired)
+end

@@ -1,0 +1,21 @@
+-- schedule: set a timer, unless its message was seen before.
+-- With  timers seen
+-- KEYS  none
+-- ARGV  timer id queue lanes stored at_ms in_ms scope number replaces seen_ttl_s seen_block
+--       `at_ms`: when it is due; if empty, `in_ms` from now. The message is remembered by `scope` and `number` (may be
+--       empty); `replaces` is 1, or 0 to keep a timer of the same name as it is
+-- Returns 1, or 0 if nothing was changed
+local timer, id, queue, lanes, stored, at_ms, in_ms, scope, number, replaces, seen_ttl_s, seen_block = unpack(ARGV, 1, 12)
+
+if replaces == '0' and redis.call('ZSCORE', TIMERS, timer) then return 0 end
+if redis.call('EXISTS', MESSAGE .. id) == 1 then return 0 end
+if scope ~= '' then
+  number = tonumber(number)
+  if is_remembered(scope, number, seen_block) then return 0 end
+  remember(scope, number, seen_block)
+end
+set_timer(timer, at_ms ~= '' and tonumber(at_ms) or now_ms + in_ms, id, queue, lanes, stored)
+write_places()
+write_seen(seen_ttl_s)
+wake_workers()
+return 1

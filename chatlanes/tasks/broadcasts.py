@@ -1,0 +1,136 @@
+"""The tasks of broadcasts: one run of a feeder, and the run of one recipient.
+
+A recipient's result is written in the step that settles its message. A call that was begun by a run that died is not
+made again: its recipient is counted as uncertain.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from celery.utils.log import get_task_logger
+
+from chatlanes import lanes
+from chatlanes.bot.bot import Bot
+from chatlanes.bot.calls.run_calls import Calls
+from chatlanes.bot.context import Context
+from chatlanes.bot.loader import load_bot
+from chatlanes.broadcasts import FEED_TASK, Broadcasts, Call, Feeder, Reason, feed_again, keys, reason_of
+from chatlanes.lanes.protocol.commands import Write
+from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand
+from chatlanes.lanes.worker.delivery import delivery_of
+from chatlanes.tasks.app import app
+from chatlanes.tasks.bots import ServedBot, bots
+from chatlanes.tasks.hooks import call_hook
+from chatlanes.tasks.outcome import Bury, fit_for_celery
+from chatlanes.tasks.settings import secrets
+from chatlanes.tasks.settlement import commit, decision_for, park
+
+logger = get_task_logger(__name__)
+
+KIND = "broadcast"
+#: The delay before a feeder tries again after an error, such as a full Redis.
+FEED_AGAIN_AFTER_S = 5.0
+
+
+@app.task(name=FEED_TASK, bind=True, base=lanes.LaneTask, max_retries=None)
+def feed_broadcast(self: lanes.LaneTask, of: str) -> None:
+    """Feed one broadcast, `<bot id>:<broadcast id>`, and set the timer for the next time."""
+    delivery = delivery_of(self.request, app.lanes)
+    served = bots().of(of)
+    if delivery is None or served is None:
+        raise ValueError(f"broadcast {of} cannot be fed here: this worker does not serve its bot")
+    id_ = of.partition(":")[2]
+    try:
+        in_ms = Feeder(app.lanes.store, served.settings).feed(id_)
+    except lanes.RedisAway:
+        raise
+    except Exception as error:
+        logger.exception("broadcast %s: could not be fed; it is tried again in %.0f s", of, FEED_AGAIN_AFTER_S)
+        park(delivery, FEED_AGAIN_AFTER_S, error)
+    commit(delivery, [] if in_ms is None else [feed_again(served.settings, id_, in_ms)])
+
+
+class Recipient:
+    """The run of one recipient, called in place of the bot's handler. `writes` record its result."""
+
+    def __init__(self, served: ServedBot, content: dict[str, Any], delivery: lanes.Delivery) -> None:
+        body = content[KIND]
+        self._served = served
+        self._delivery = delivery
+        self._broadcasts = Broadcasts(app.lanes.store.client, served.settings.bot_id)
+        self._id, self._number, self._chat = str(body["id"]), int(body["number"]), int(body["chat"]["id"])
+        self.writes: Sequence[Write] = ()
+
+    def __call__(self, ctx: Context) -> None:
+        state, call = self._read()
+        # An earlier run may have made the call: then this one finds out, whatever the state is.
+        is_first = self._delivery.attempt == 1 and not self._delivery.died
+        if call is None or (state == "cancelled" and is_first):
+            self._ended(Reason.DROPPED)
+        elif state == "paused" and is_first:
+            self.writes = self._broadcasts.returned(self._id, self._number, self._chat)
+        else:
+            self._run(call, ctx)
+
+    def end_after(self, error: Exception) -> None:
+        """Called when a run has failed. After the last attempt, the message is settled with a result instead of buried,
+        and the error is raised.
+        """
+        if isinstance(decision_for(self._served, self._delivery, error), Bury):
+            detail = f"{type(error).__name__}: {error}"
+            commit(self._delivery, self._broadcasts.result(self._id, self._chat, Reason.FAILED, detail))
+            raise fit_for_celery(error, secrets()) from None
+
+    def _run(self, call: Call, ctx: Context) -> None:
+        try:
+            if call.handler:
+                handler_of(call.handler, self._served)(ctx)
+            else:
+                ctx.call(call.method, **{"chat_id": self._chat, **call.params})
+        except Exception as error:
+            reason = reason_of(error)
+            if reason is None:
+                raise
+            self._ended(reason, getattr(error, "description", str(error)))
+            if reason in (Reason.BLOCKED, Reason.DEACTIVATED):
+                call_hook(self._served.bot.on_blocked, ctx)
+            return
+        skipped = isinstance(ctx.api, Calls) and ctx.api.journal is not None and ctx.api.journal.skipped
+        self._ended(Reason.UNCERTAIN if skipped else Reason.SENT, "a worker died during the call" if skipped else "")
+
+    def _ended(self, reason: Reason, detail: str = "") -> None:
+        self.writes = self._broadcasts.result(self._id, self._chat, reason, detail)
+
+    def _read(self) -> tuple[str, Call | None]:
+        """The state of the broadcast and its call; None: it has ended. Raises RedisAway."""
+        of = self._broadcasts.of(self._id)
+        [state] = self._delivery.journal.ask(PipelinedCommand(None, ["HGET", keys.BROADCAST + of, "state"]))
+        if state is None:
+            return "", None
+        return state.decode(), self._call(of)
+
+    def _call(self, of: str) -> Call | None:
+        """The call of a broadcast never changes, so each process reads it once."""
+        if of not in _calls:
+            [stored] = self._delivery.journal.ask(PipelinedCommand(None, ["GET", keys.CALL + of]))
+            if stored is None:
+                return None
+            if len(_calls) >= MOST_CALLS:
+                _calls.clear()
+            _calls[of] = Call(**json.loads(stored))
+        return _calls[of]
+
+
+#: The calls of the latest broadcasts that this process has read.
+MOST_CALLS = 16
+_calls: dict[str, Call] = {}
+
+
+@cache
+def handler_of(path: str, served: ServedBot) -> Bot:
+    """The function that a broadcast runs for each recipient. Raises BotImportError."""
+    return load_bot(path, "--handler", served.api)

@@ -1,0 +1,173 @@
+"""Jobs outside of updates: where they are stored, and that the starts of a bot set them once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, time
+
+import pytest
+from redis import Redis
+
+from chatlanes.bot.adapters.ptb.job_plans import Calendar, Interval, Plan, daily
+from chatlanes.bot.adapters.ptb.job_storage import JobStorage, JobRecord, origin_of
+from chatlanes.lanes.protocol.store import Store
+from tests.support.pipeline import BOT_ID, TOKEN
+
+HOUR_MS = 3_600_000
+LEASE_MS = 10_000
+#: Long ago, so that the plan has a phase of its own.
+HOURLY = Interval(HOUR_MS, 1_700_000_000_123)
+QUEUES = [f"updates.{number}" for number in range(8)]
+
+
+@pytest.fixture
+def storage(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> JobStorage:
+    monkeypatch.setenv("BOT_TOKEN", TOKEN)
+    monkeypatch.setenv("REDIS_URL", redis_url)
+    return JobStorage(TOKEN)
+
+
+@pytest.fixture
+def client(redis_url: str) -> Redis:
+    return Redis.from_url(redis_url)
+
+
+def record(id_: str = "1", plan: Plan | None = HOURLY, chat: int | None = 7, user: int | None = None) -> JobRecord:
+    return JobRecord(id_, "tell", "mybot:tell", "null", chat, user, plan)
+
+
+def of_start(plan: Plan | None = HOURLY, number: int = 0, data: str = "null") -> JobRecord:
+    started = replace(record(f"start:{number}", plan), data=data)
+    return replace(started, origin=origin_of(plan, data))
+
+
+def due(client: Redis) -> dict[str, int]:
+    """When each timer is due, by its name."""
+    timers = client.zrange("lanes:timers", 0, -1, withscores=True)
+    return {name.decode().partition("\n")[2]: int(at_ms) for name, at_ms in timers}
+
+
+def fire(client: Redis) -> int:
+    """Make the next timer due, and take its message. Returns how many messages there were."""
+    client.zadd("lanes:timers", {client.zrange("lanes:timers", 0, 0)[0]: 1})
+    store = Store(client)
+    store.sweep(LEASE_MS)
+    leased = store.turn(QUEUES, holder="w", lease_ms=LEASE_MS, room=9).leased
+    for message in leased:
+        store.commit(message.id, message.fence)
+    return len(leased)
+
+
+@pytest.mark.parametrize(
+    ("order_by", "chat", "user", "lanes"),
+    [
+        ("chat", 7, 5, ["chat:7"]),
+        ("chat", None, 5, ["chat:5"]),
+        ("chat", None, None, ["job:tell"]),
+        ("chat+user", -7, 5, ["chat:-7", "user:5"]),
+        ("user", None, 5, ["user:5"]),
+        ("bot", None, None, ["bot"]),
+    ],
+)
+def test_lanes_of_jobs(
+    storage: JobStorage,
+    client: Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    order_by: str,
+    chat: int | None,
+    user: int | None,
+    lanes: list[str],
+) -> None:
+    monkeypatch.setenv("ORDER_BY", order_by)
+    storage.set(record(plan=None, chat=chat, user=user), None, 1000)
+    [timer] = Store(client).next_timers()
+    assert timer.lanes == [f"{BOT_ID}/{key}" for key in lanes]
+    assert timer.id.startswith(f"{BOT_ID}:timer:")
+
+
+def test_jobs_are_found_by_name(storage: JobStorage) -> None:
+    once, hourly = record("1", None, chat=8), replace(record("2"), name="other*\n")
+    for number in range(3, 9):
+        storage.set(replace(once, id=str(number), chat_id=number, name="another"), None, number)
+    storage.set(once, None, HOUR_MS * 2)
+    storage.set(hourly, HOURLY.next_ms(storage.now_ms()))
+    assert [found.record for found in storage.named("tell")] == [once]
+    assert [found.record for found in storage.named("other*\n")] == [hourly]
+    assert [found.record.chat_id for found in storage.all()] == [3, 4, 5, 6, 7, 8, 7, 8]
+    storage.remove(hourly)
+    storage.remove(once)
+    assert {found.record.name for found in storage.all()} == {"another"}
+
+
+def test_every_start_sets_the_same_jobs(storage: JobStorage, client: Redis) -> None:
+    morning, evening = (daily(time(hour), (0, 1, 2, 3, 4, 5, 6), UTC) for hour in (8, 20))
+    for _ in range(3):
+        for number, plan in enumerate((HOURLY, morning, evening)):
+            storage.ensure_repeating(of_start(plan, number), plan)
+    before = due(client)
+    assert [before[f"start:{number} next"] % HOUR_MS for number in range(3)] == [HOURLY.start_ms % HOUR_MS, 0, 0]
+    # A start after one that died between its two steps sets the next run
+    [timer] = [name for name in client.zrange("lanes:timers", 0, -1) if name.endswith(b"start:0 next")]
+    Store(client).cancel(*timer.decode().split("\n"))
+    later = Interval(HOUR_MS, HOURLY.start_ms + 1)
+    storage.ensure_repeating(of_start(later), later)
+    assert due(client) == before
+
+
+@pytest.mark.parametrize("changed", [of_start(Interval(2 * HOUR_MS, 0)), of_start(Calendar(0, "UTC", (1,)))])
+def test_a_changed_plan_replaces_the_job(storage: JobStorage, client: Redis, changed: JobRecord) -> None:
+    assert changed.plan
+    storage.ensure_repeating(of_start(), HOURLY)
+    storage.ensure_repeating(changed, changed.plan)
+    assert due(client)["start:0 next"] == changed.plan.next_ms(storage.now_ms())
+    assert [found.record for found in storage.all()] == [changed]
+    # So does changed data, but not data that a run has changed
+    storage.ensure_repeating(new := of_start(changed.plan, data='"x"'), changed.plan)
+    assert [found.record for found in storage.all()] == [new]
+    storage.write(replace(new, data='"y"'))
+    storage.ensure_repeating(new, changed.plan)
+    assert [found.record.data for found in storage.all()] == ['"y"']
+
+
+def test_a_start_does_not_repeat_jobs_that_handlers_have_set(storage: JobStorage, client: Redis) -> None:
+    storage.set(record("1"), HOURLY.next_ms(storage.now_ms()))
+    storage.set(record("2", None), None, HOUR_MS)
+    before = due(client)
+    storage.ensure_repeating(of_start(), HOURLY)
+    storage.ensure_once(of_start(None, 1), 0, None, 1000, ("a", 1))
+    assert due(client) == before
+    # A second job that runs once is another one
+    storage.ensure_once(of_start(None, 2), 1, None, 1000, ("a", 2))
+    assert set(due(client)) == {*before, "start:2"}
+
+
+def test_a_start_sets_a_job_that_runs_once_only_once(storage: JobStorage, client: Redis) -> None:
+    for start, expected in (("a", 1), ("a", 0), ("b", 1)):
+        storage.ensure_once(of_start(None), 0, None, 0, (start, 0))
+        storage.ensure_once(of_start(None), 0, None, 0, (start, 0))
+        assert len(due(client)) == expected
+        if expected:
+            assert fire(client) == 1
+    # One for a time that has passed is not set
+    storage.ensure_once(of_start(None), 0, storage.now_ms() - 1, 0, ("c", 0))
+    assert due(client) == {}
+
+
+def test_a_run_sets_the_next_one(storage: JobStorage, client: Redis) -> None:
+    storage.set(job := record(), HOURLY.next_ms(storage.now_ms()))
+    # A late run is followed by the next time of the plan
+    assert fire(client) == 1
+    found, next_ms = storage.continue_(job.next_update["job"]) or (None, None)
+    assert (found, next_ms) == (job, HOURLY.next_ms(storage.now_ms()))
+    assert due(client)["1 next"] == next_ms
+    # A second attempt changes nothing
+    assert storage.continue_(job.next_update["job"]) == (job, next_ms)
+    # A job that was removed does not continue
+    storage.remove(job)
+    assert storage.continue_(job.next_update["job"]) is None
+    assert due(client) == {}
+    # Nor does one whose last time has passed, and its record ends
+    over = replace(job, plan=Interval(HOUR_MS, 0, last_ms=HOUR_MS))
+    storage.set(over, 0)
+    assert storage.continue_(over.next_update["job"]) == (over, None)
+    assert max(due(client).values()) < datetime(1970, 1, 3, tzinfo=UTC).timestamp() * 1000

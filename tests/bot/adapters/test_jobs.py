@@ -1,0 +1,111 @@
+"""python-telegram-bot's job queue through real workers: jobs are timers, which any worker runs."""
+
+from __future__ import annotations
+
+import time
+
+from tests.bot.adapters.bots.jobs import NOTICES
+from tests.bot.adapters.test_matrix import texts
+from tests.pipeline.conftest import MakePipeline
+from tests.support.pipeline import BOT_ID, Pipeline, message
+from tests.support.waiting import until
+
+JOBS = "tests.bot.adapters.bots.jobs:main"
+TIMER_BOT = "tests.bot.adapters.bots.timer_bot:main"
+
+
+def command(chat: int, text: str) -> dict[str, object]:
+    update = message(0, chat, do=text)
+    name = text.partition(" ")[0]
+    update["message"]["entities"] = [{"type": "bot_command", "offset": 0, "length": len(name)}]
+    return update
+
+
+def timers(pipeline: Pipeline) -> list[str]:
+    """The names of all timers."""
+    return sorted(each.decode().partition("\n")[2] for each in pipeline.redis.zrange("lanes:timers", 0, -1))
+
+
+def test_the_timer_example(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(BOT=TIMER_BOT)
+    pipeline.poller()
+    worker = pipeline.worker("threads", 4)
+    # Given chats whose timers are set, set again, unset, and wrong
+    pipeline.push(*(command(7, text) for text in ("/set 3600", "/set 0.1")))
+    pipeline.push(*(command(8, text) for text in ("/set 3600", "/unset", "/unset")))
+    pipeline.push(command(9, "/set x"))
+    pipeline.drained()
+    # Then the last one of each chat runs
+    until(lambda: len(texts(pipeline, 7)) == 3)
+    assert texts(pipeline, 7) == ["set", "set, the old one is removed", "Over after 0.1 seconds"]
+    assert texts(pipeline, 8) == ["set", "unset", "no timer"]
+    assert texts(pipeline, 9) == ["write /set and seconds"]
+    assert timers(pipeline) == []
+    # And one that is due while no worker runs is run by another one
+    pipeline.push(command(7, "/set 0.5"))
+    until(lambda: len(timers(pipeline)) == 1)
+    worker.kill_all()
+    until(lambda: pipeline.redis.zrangebyscore("lanes:timers", 0, time.time() * 1000))
+    pipeline.worker("prefork", 2)
+    until(lambda: texts(pipeline, 7)[3:] == ["set", "Over after 0.5 seconds"])
+
+
+def test_jobs(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(BOT=JOBS, MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01, LEASE_SECONDS=4)
+    pipeline.poller()
+    pipeline.worker("threads", 4)
+    pipeline.worker("prefork", 2)
+    # A job that is set by an attempt that fails is not set; it runs with the data of its chat and user
+    pipeline.push(message(0, 7, do="once"))
+    until(lambda: len(texts(pipeline, 7)) == 1)
+    at = "{'at': datetime.datetime(2026, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)}"
+    assert texts(pipeline, 7) == [f"beep {at} 11 ['seen'] 7"]
+    # A repeating job keeps its data, and removes itself
+    pipeline.push(message(0, 6, do="repeat"))
+    until(lambda: len(texts(pipeline, 6)) == 3)
+    assert texts(pipeline, 6) == ["2 left", "1 left", "0 left"]
+    # Jobs of other chats and without a chat
+    pipeline.push(message(0, 7, do="elsewhere"))
+    until(lambda: texts(pipeline, 8) == ["another 1 1 [] None"] and "notice now" in texts(pipeline, NOTICES))
+    pipeline.drained()
+    assert sum(" next" in name for name in timers(pipeline)) == 5
+    # Another chat removes jobs by their names
+    pipeline.push(message(0, 5, do="remove"))
+    pipeline.drained()
+    assert texts(pipeline, 5) == ["removed ['hourly', 'morning\\n*']"]
+    assert sum(" next" in name for name in timers(pipeline)) == 3
+    # What cannot be stored is refused
+    [refused] = pipeline.push(message(0, 4, do="unnameable"))
+    pipeline.drained()
+    assert texts(pipeline, 4) == ["unnameable.<locals>.<lambda>", "Replies.reply", "partial"]
+    assert "run_custom needs APScheduler" in pipeline.problems(f"{BOT_ID}:{refused}")[0]["message"]
+
+
+def test_a_repeating_job_continues_after_runs_that_fail(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(BOT=JOBS, MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01)
+    pipeline.poller()
+    pipeline.worker("threads", 4)
+    pipeline.push(message(0, 7, do="failing"))
+    until(lambda: len(pipeline.dead()) >= 2 and texts(pipeline, 7).count("works") >= 2)
+    # Each failed run is buried, and the error handlers were called with the job
+    assert all(id_.startswith(f"{BOT_ID}:timer:") for id_ in pipeline.dead())
+    assert any(text.startswith("error in fail_odd: due at ") for text in texts(pipeline, 7))
+
+
+def test_jobs_of_the_start_are_set_once(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(BOT=JOBS)
+    pipeline.poller()
+    # Given workers whose processes all start the bot
+    for _ in range(2):
+        pipeline.worker("prefork", 3)
+    until(lambda: texts(pipeline, NOTICES).count("notice started") == 2)
+    names = timers(pipeline)
+    assert len(names) == 6
+    first = pipeline.redis.zrange("lanes:timers", 0, -1, withscores=True)
+    # When they start again
+    pipeline.worker("threads", 2)
+    until(lambda: texts(pipeline, NOTICES).count("notice started") == 3)
+    # Then the repeating jobs are as they were
+    assert pipeline.redis.zrange("lanes:timers", 0, -1, withscores=True) == first
+    pipeline.drained()
+    assert texts(pipeline, NOTICES).count("notice started") == 3

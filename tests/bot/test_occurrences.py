@@ -1,0 +1,141 @@
+"""The times of schedules: changes of the clock, missed occurrences, and that they always increase."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import islice
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatlanes.bot.occurrences import MISSED_AFTER_MS, MOST_MISSED, Clockwork, Due, Missed, ScheduleRecord, due
+
+BERLIN = "Europe/Berlin"
+MINUTE_MS, DAY_MS = 60_000, 86_400_000
+
+
+def ms(text: str) -> int:
+    """2026-03-29T01:00:00Z, or with another offset."""
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
+
+
+def shown(clockwork: Clockwork, after: str, number: int) -> list[str]:
+    times = islice(clockwork.after(ms(after)), number)
+    return [datetime.fromtimestamp(each / 1000, UTC).strftime("%d %H:%M:%S") for each in times]
+
+
+# In Berlin, 02:00 becomes 03:00 on 29 March 2026 at 01:00 UTC, and 03:00 becomes 02:00 on 25 October at 01:00 UTC.
+
+
+@pytest.mark.parametrize(
+    ("cron", "expected"),
+    [
+        ("30 2 * * *", ["28 01:30:00", "29 01:00:00", "30 00:30:00"]),  # at the end of the gap, 03:00
+        ("30 3 * * *", ["28 02:30:00", "29 01:30:00", "30 01:30:00"]),  # as on every day
+        ("0 2,3 * * *", ["28 01:00:00", "28 02:00:00", "29 01:00:00"]),  # both at 03:00: once
+    ],
+)
+def test_a_time_that_is_skipped_in_spring(cron: str, expected: list[str]) -> None:
+    assert shown(Clockwork(cron, BERLIN), "2026-03-28T00:00:00Z", 3) == expected
+
+
+@pytest.mark.parametrize(
+    ("cron", "expected"),
+    [
+        ("30 2 * * *", ["25 00:30:00", "26 01:30:00"]),  # the first 02:30 of two
+        ("30 * * * *", ["24 23:30:00", "25 00:30:00", "25 01:30:00"]),  # every hour, also the repeated one
+        ("0 30 2 * * *", ["25 00:30:00", "25 01:30:00"]),  # with seconds: follows the clock
+    ],
+)
+def test_a_time_that_is_repeated_in_autumn(cron: str, expected: list[str]) -> None:
+    assert shown(Clockwork(cron, BERLIN), "2026-10-24T23:00:00Z", len(expected)) == expected
+
+
+def test_a_repeated_time_fires_once_also_if_the_search_begins_in_the_repeated_hour() -> None:
+    daily = Clockwork("30 2 * * *", BERLIN)
+    first = ms("2026-10-25T00:30:00Z")
+    assert daily.next(first) == ms("2026-10-26T01:30:00Z")
+    assert daily.next(first + 45 * MINUTE_MS) == ms("2026-10-26T01:30:00Z")  # 02:15 for the second time
+
+
+def test_every_hour_in_spring() -> None:
+    assert shown(Clockwork("30 * * * *", BERLIN), "2026-03-29T00:00:00Z", 3) == [
+        *("29 00:30:00", "29 01:30:00", "29 02:30:00")
+    ]
+
+
+FIELDS = [
+    st.sampled_from(["*", "0", "30", "*/7", "15,45"]),
+    st.sampled_from(["*", "0", "1", "2", "2,3", "1-3", "*/2", "23"]),
+    st.sampled_from(["*", "1", "28-31", "L"]),
+    st.sampled_from(["*", "3,10", "4-9"]),
+    st.sampled_from(["*", "sun", "mon-fri", "5L"]),
+]
+ZONES = ["UTC", BERLIN, "America/New_York", "Australia/Lord_Howe", "Asia/Beirut", "America/Havana", "Asia/Kathmandu"]
+TIMES = st.integers(ms("2025-01-01T00:00:00Z"), ms("2030-01-01T00:00:00Z"))
+CLOCKWORKS = st.builds(Clockwork, st.tuples(*FIELDS).map(" ".join), st.sampled_from(ZONES))
+
+
+@given(clockwork=CLOCKWORKS, after_ms=TIMES)
+def test_occurrences_strictly_increase(clockwork: Clockwork, after_ms: int) -> None:
+    last_ms = after_ms
+    for at_ms in islice(clockwork.after(after_ms), 20):
+        assert at_ms > last_ms
+        assert clockwork.next(last_ms) == at_ms
+        last_ms = at_ms
+
+
+@given(clockwork=CLOCKWORKS, after_ms=TIMES, days=st.integers(0, 40), most=st.sampled_from([1, 3]))
+def test_the_last_occurrences_are_in_the_period(clockwork: Clockwork, after_ms: int, days: int, most: int) -> None:
+    until_ms = after_ms + days * DAY_MS
+    found = clockwork.last(after_ms, until_ms, most)
+    assert found == sorted(set(found))
+    assert all(after_ms < at_ms <= until_ms for at_ms in found)
+    first_ms = clockwork.next(after_ms)
+    assert bool(found) == (first_ms is not None and first_ms <= until_ms)
+    if found:
+        following_ms = clockwork.next(found[-1])
+        assert following_ms is None or following_ms > until_ms
+
+
+NINE = ms("2026-11-20T09:00:00+01:00")
+DAILY = ScheduleRecord("0 9 * * *", BERLIN, after_ms=NINE - 3 * DAY_MS)
+THREE = [NINE - 2 * DAY_MS, NINE - DAY_MS, NINE]
+
+
+@pytest.mark.parametrize(
+    ("missed", "late_ms", "fires"),
+    [
+        ("run", 0, [NINE]),
+        ("run", DAY_MS - 1, [NINE]),
+        ("all", DAY_MS - 1, THREE),
+        ("skip", MISSED_AFTER_MS, [NINE]),
+        ("skip", MISSED_AFTER_MS + 1, []),
+    ],
+)
+def test_missed_occurrences(missed: Missed, late_ms: int, fires: list[int]) -> None:
+    found = due(DAILY, missed, NINE + late_ms)
+    assert found == Due(fires, NINE)
+    after = DAILY.advanced(found)
+    assert (after.after_ms, after.last_ms) == (NINE, NINE if fires else None)
+    assert due(after, missed, NINE + late_ms) is None
+
+
+def test_nothing_is_due_before_its_time() -> None:
+    before = ScheduleRecord(DAILY.cron, BERLIN, after_ms=NINE - DAY_MS)
+    assert due(before, "all", NINE - 1) is None
+    # Nor if Redis' clock was set back.
+    assert due(before, "all", NINE - 2 * DAY_MS) is None
+
+
+def test_catching_up_is_bounded() -> None:
+    every_second = ScheduleRecord("* * * * * *", "UTC", after_ms=NINE - 30 * DAY_MS)
+    found = due(every_second, "all", NINE)
+    assert found is not None
+    assert found.fires == [NINE - 1000 * n for n in reversed(range(MOST_MISSED))]
+
+
+def test_a_record_is_read_back() -> None:
+    record = ScheduleRecord("0 9 * * *", BERLIN, NINE, None)
+    assert ScheduleRecord.decode(record.encode()) == record

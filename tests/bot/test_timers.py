@@ -1,0 +1,200 @@
+"""ctx.later, ctx.cancel, ctx.timers and ctx.timer in contexts made by hand: arguments and errors."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from chatlanes.bot import Bot, Context
+from chatlanes.bot.bot import NoHandlerError
+from chatlanes.bot.timers import TimerPlan, Timers, _place, due_of
+from chatlanes.lanes.protocol.commands import CancelTimer, SetTimer
+from chatlanes.updates import by_chat, by_topic, by_user, parse
+
+UPDATE = {"update_id": 5, "message": {"message_id": 3, "chat": {"id": 7, "type": "private"}, "from": {"id": 7}}}
+
+
+def context(update: dict[str, Any] = UPDATE) -> Context:
+    return Context(update, None)  # type: ignore[arg-type]
+
+
+def test_a_context_made_by_hand_lists_its_timers() -> None:
+    ctx = context()
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    assert ctx.later(tomorrow, [1, "é"], "b") == "b"
+    assert ctx.later(60.5) == "5/1"
+    assert ctx.later(timedelta(hours=1)) == "5/2"
+    ctx.later(1, name="c")
+    ctx.later(2, name="c")
+    ctx.cancel("5/2")
+    ctx.cancel("nothing")
+    assert [timer.name for timer in ctx.timers()] == ["c", "5/1", "b"]
+    [_, _, last] = ctx.timers()
+    assert (last.data, last.due) == ([1, "é"], tomorrow.replace(microsecond=last.due.microsecond))
+    assert "é" not in repr(last)
+
+
+def test_data_is_copied() -> None:
+    ctx, data = context(), {"n": [1]}
+    ctx.later(1, data)
+    data["n"].append(2)
+    assert ctx.timers()[0].data == {"n": [1]}
+
+
+def test_a_time_in_the_past_is_now() -> None:
+    ctx = context()
+    ctx.later(datetime(2020, 1, 1, tzinfo=UTC))
+    assert abs((ctx.timers()[0].due - datetime.now(UTC)).total_seconds()) < 60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((-1,), "later(-1): write the time from now, 0 or more"),
+        ((math.nan,), "later(nan): write the time from now, 0 or more"),
+        ((timedelta(seconds=-1),), "write the time from now, 0 or more"),
+        ((math.inf,), "at most ten years from now"),
+        ((datetime(2100, 1, 1, tzinfo=UTC),), "at most ten years from now"),
+        ((datetime(2030, 1, 1),), "a datetime needs a time zone, as in datetime.now(UTC)"),
+        ((1, {"a": {1, 2}}), "later(): data['a'] is a set, which JSON cannot represent"),
+        ((1, {1: 2}), "later(): data has the key 1 (int): JSON keys are text"),
+        ((1, math.nan), "later(): data is nan, which JSON cannot represent"),
+        ((1, "x" * 65_600), "the data has 65,602 bytes as JSON, and at most 65,536 are allowed"),
+        ((1, None, ""), "'' is not a name of a timer: it has 1 to 256 characters, no control characters"),
+        ((1, None, "a\nb"), "is not a name of a timer"),
+        ((1, None, "x" * 257), "is not a name of a timer"),
+    ],
+)
+def test_wrong_values_are_refused_at_once(arguments: tuple[Any, ...], sentence: str) -> None:
+    ctx = context()
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        ctx.later(*arguments)
+    assert ctx.timers() == []
+
+
+@pytest.mark.parametrize("arguments", [("1",), (True,), (None,), (1, None, 7)])
+def test_values_of_another_type_are_refused(arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(TypeError):
+        context().later(*arguments)
+
+
+def test_a_timer_runs_on_timer_with_what_a_context_has() -> None:
+    seen = []
+    update = {"timer": {"name": "tea", "data": 5, "chat": {"id": 7}, "from": {"id": 9}}}
+    ctx = context(update)
+    Bot(lambda ctx: seen.append("handle"), on_timer=lambda ctx: seen.append(ctx.timer))(ctx)
+    [timer] = seen
+    assert (timer.name, timer.data, timer.late_s) == ("tea", 5, 0)
+    assert (ctx.kind, ctx.chat_id, ctx.user_id, ctx.message) == ("timer", 7, 9, None)
+    with pytest.raises(LookupError, match="a timer has no update_id"):
+        _ = ctx.update_id
+
+
+def test_a_bot_without_on_timer_runs_no_timer() -> None:
+    with pytest.raises(NoHandlerError, match="the timer 'tea' is due, but the bot has no on_timer"):
+        Bot(lambda ctx: None)(context({"timer": {"name": "tea"}}))
+
+
+def test_an_update_of_telegram_is_not_a_timer() -> None:
+    """Telegram may add a kind of this name."""
+    assert Bot(lambda ctx: "handle", on_timer=lambda ctx: "timer")(context({"update_id": 1, "timer": {}})) == "handle"
+    with pytest.raises(LookupError, match="an update of kind message is not a timer"):
+        _ = context().timer
+
+
+GROUP = {"id": -5, "type": "supergroup"}
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        UPDATE,
+        {
+            "update_id": 1,
+            "message": {"chat": GROUP, "from": {"id": 9}, "message_thread_id": 4, "is_topic_message": True},
+        },
+        {"update_id": 1, "business_message": {"chat": {"id": 7}, "business_connection_id": "b1", "from": {"id": 7}}},
+        {"update_id": 1, "callback_query": {"from": {"id": 9}, "data": "x", "message": {"chat": GROUP}}},
+        {"update_id": 1, "inline_query": {"id": "1", "from": {"id": 9}, "query": ""}},
+        {"update_id": 1, "poll": {"id": "77"}},
+        {"update_id": 1, "message": {"chat": GROUP, "from": {"id": 1087968824}, "sender_chat": {"id": -100}}},
+        {"update_id": 1, "guest_message": {"chat": GROUP, "from": {"id": 9}, "guest_query_id": "g"}},
+        {"update_id": 1, "channel_post": {"chat": {"id": -9, "type": "channel"}}},
+        {"update_id": 1, "message_reaction": {"chat": GROUP, "user": {"id": 9}}},
+    ],
+)
+def test_a_timer_has_the_place_of_its_update(update: dict[str, Any]) -> None:
+    of_update, of_timer = parse(update), parse({"timer": {"name": "a", **_place(parse(update))}})
+    assert of_timer.kind == "timer"
+    assert (of_timer.chat, of_timer.user, of_timer.topic) == (of_update.chat, of_update.user, of_update.topic)
+    for order in (by_chat, by_topic, by_user):
+        assert order(of_timer) == order(of_update)
+
+
+class Writes:
+    """The part of Stored that timers use."""
+
+    bot_id, message_id = "1", "1:timer:90000:12"
+
+    def __init__(self) -> None:
+        self.numbers = iter(range(1, 9))
+        self.staged: list[SetTimer | CancelTimer] = []
+
+    def stage_timer(self, write: SetTimer | CancelTimer) -> None:
+        self.staged.append(write)
+
+
+def timers(update: dict[str, Any], plan: TimerPlan | None = None) -> tuple[Timers, Writes]:
+    writes = Writes()
+    return Timers(update, plan or TimerPlan(), writes), writes  # type: ignore[arg-type]
+
+
+def test_a_timer_inherits_lanes_and_queue_of_its_update() -> None:
+    made, writes = timers(UPDATE)
+    assert made.set(1.5, None, None) == "timer:90000:12/1"
+    made.cancel("b")
+    [first, second] = writes.staged
+    assert isinstance(first, SetTimer)
+    assert (first.owner, first.id, first.queue, list(first.lanes)) == ("1/chat:7", "1:timer:", "", [])
+    assert (first.at_ms, first.in_ms) == (None, 1500)
+    assert second == CancelTimer("1/chat:7", "b")
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        {"update_id": 5, "pre_checkout_query": {"id": "1", "from": {"id": 7}}},
+        {"broadcast": {"id": "news", "chat": {"id": 7}}},
+    ],
+)
+def test_a_timer_of_an_express_update_or_a_broadcast_has_the_queue_of_its_chat(update: dict[str, Any]) -> None:
+    made, writes = timers(update, TimerPlan(queues=8, queue_group="updates.shop"))
+    made.set(1, None, "a")
+    [first] = writes.staged
+    assert isinstance(first, SetTimer)
+    assert re.fullmatch(r"updates\.shop\.[0-7]", first.queue)
+
+
+def test_a_timer_needs_a_place() -> None:
+    made, _ = timers({"update_id": 5, "newest_kind": {}})
+    with pytest.raises(ValueError, match="an update of kind newest_kind has no chat, user or poll"):
+        made.set(1, None, "a")
+
+
+def test_half_a_surrogate_pair_is_kept() -> None:
+    made, writes = timers(UPDATE)
+    made.set(1, "\ud83d", "a")
+    [first] = writes.staged
+    assert isinstance(first, SetTimer)
+    assert isinstance(first.stored, bytes)
+    assert "\\ud83d" in first.stored.decode()
+
+
+@pytest.mark.parametrize(("message_id", "due_s"), [("7:timer:90500:3", 90.5), ("7:42", None), ("timer", None)])
+def test_the_time_is_in_the_id(message_id: str, due_s: float | None) -> None:
+    due = due_of(message_id)
+    assert (due and due.timestamp()) == due_s

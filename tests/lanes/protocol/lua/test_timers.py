@@ -1,0 +1,307 @@
+"""Timers: messages that join the end of their lanes when they are due, once, in the order of their times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from redis import Redis
+from redis.exceptions import ResponseError
+
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.commands import CancelTimer, NewMessage, SetTimer
+from chatlanes.lanes.protocol.replies import Outcome
+from chatlanes.lanes.protocol.store import SWEEP_LIMIT, Store
+from tests.lanes.protocol.lua.model.reading import read
+from tests.lanes.protocol.lua.model.state import (
+    LEASE_MS,
+    MINUTE_MS,
+    TimerState,
+    collecting,
+    fence,
+    leased,
+    ready,
+    seed,
+    state_with,
+    waiting,
+)
+
+A, B, C, D = (f"1:{number}" for number in range(10, 14))
+
+#: How many timers one sweep fires.
+FIRED = 100
+
+
+def new(message_id: str, *lanes: str, **more: Any) -> NewMessage:
+    return NewMessage(message_id, "q", "timer", lanes, **more)
+
+
+def fired(message_id: str, *lanes: str, state: Any = ready, **more: Any) -> Any:
+    """The message of a timer that has fired."""
+    return state(message_id, *lanes, **({"body": "timer"} | more))
+
+
+def counted(*, scheduled: int = 0, fired: int = 0, **more: int) -> dict[str, int]:
+    return {"scheduled": scheduled, "fired": fired, "appended": fired, **more}
+
+
+# Setting a timer
+
+
+def test_a_timer_is_in_no_lane_until_it_is_due(client: Redis, store: Store) -> None:
+    seed(client, state_with(ready(A, "a")))
+    assert store.schedule(new(B, "a", "b"), "me", "wake", in_ms=10 * MINUTE_MS)
+    timer = TimerState("me", "wake", B, 10, ("a", "b"))
+    # A worker is woken, because it must know when the timer is due
+    assert read(client) == state_with(ready(A, "a"), timers=[timer], counts=counted(scheduled=1))
+    assert store.turn(["q"], holder="w", lease_ms=LEASE_MS, room=1).due_s == pytest.approx(600, abs=60)
+    assert store.sweep(LEASE_MS).next_ms == pytest.approx(600_000, abs=60_000)
+
+
+def test_only_the_next_timer_wakes_a_worker(client: Redis, store: Store) -> None:
+    seed(client, state_with(timers=[TimerState("me", "first", A, 5)]))
+    store.schedule(new(B), "me", "later", in_ms=10 * MINUTE_MS)
+    assert not read(client).bells
+    store.schedule(new(C), "me", "earlier", in_ms=MINUTE_MS)
+    assert read(client).bells == {"q"}
+
+
+def test_a_new_timer_replaces_one_of_its_name(client: Redis, store: Store) -> None:
+    others = [TimerState("me", "x", A), TimerState("you", "wake", C)]
+    seed(client, state_with(timers=[others[0], TimerState("me", "wake", B), others[1]]))
+    assert store.schedule(new(D, "d"), "me", "wake", in_ms=30 * MINUTE_MS)
+    given = [*others, TimerState("me", "wake", D, 30, ("d",))]
+    assert read(client) == state_with(timers=given, counts=counted(scheduled=1))
+    assert [(timer.name, timer.id) for timer in store.timers("me")] == [("x", A), ("wake", D)]
+
+
+def test_a_timer_that_does_not_replace_is_refused(client: Redis, store: Store) -> None:
+    given = state_with(timers=[TimerState("me", "wake", A)])
+    seed(client, given)
+    assert not store.schedule(new(B, once=("s", 1)), "me", "wake", in_ms=1, replaces=False)
+    assert read(client) == given
+
+
+def test_a_message_that_was_seen_sets_no_timer(client: Redis, store: Store) -> None:
+    seed(client, state_with(waiting(A), bells=[], seen={"s:0": {3}}))
+    assert not store.schedule(new(B, once=("s", 3)), "me", "x", in_ms=1)
+    assert not store.schedule(new(A), "me", "x", in_ms=1)
+    assert store.schedule(new(B, once=("s", 4)), "me", "x", in_ms=MINUTE_MS)
+    assert not store.schedule(new(C, once=("s", 4)), "me", "y", in_ms=1)
+    assert read(client).seen == {"s:0": {3, 4}}
+    assert list(read(client).timers) == ["me\nx"]
+
+
+@pytest.mark.parametrize(("at_ms", "due_ms"), [(-5, 0), (10**400, 2**53), (2**53 + 2, 2**53)])
+def test_times_out_of_range(client: Redis, store: Store, at_ms: int, due_ms: int) -> None:
+    store.schedule(new("1:"), "me", "x", at_ms=at_ms)
+    [timer] = store.timers("me")
+    assert (timer.at_ms, timer.id.split(":")[1]) == (due_ms, str(due_ms))
+    swept = store.sweep(LEASE_MS)
+    assert (swept.next_ms is None) == (due_ms == 0)
+    assert swept.next_ms is None or swept.next_ms > 10**15
+
+
+@pytest.mark.parametrize(("owner", "name"), [("a\nb", "x"), ("a", "x\n"), ("a", "\x00")])
+def test_an_ambiguous_name_is_refused(store: Store, owner: str, name: str) -> None:
+    with pytest.raises(ValueError, match="control characters"):
+        store.schedule(new(A), owner, name)
+
+
+def test_an_id_is_completed_by_the_time_and_a_unique_number(client: Redis, store: Store) -> None:
+    for name in "xyz":
+        store.schedule(new("1:timer:"), "me", name, at_ms=5_000)
+    found = [timer.id.split(":") for timer in store.timers("me")]
+    assert {tuple(parts[:3]) for parts in found} == {("1", "timer", "5000")}
+    assert len({parts[3] for parts in found}) == 3
+    ids = {timer.id for timer in store.timers("me")}
+    store.sweep(LEASE_MS)
+    assert {*read(client).messages} == ids
+
+
+def test_a_timer_is_stored_shortened_and_fires_unchanged(client: Redis, store: Store) -> None:
+    embed = b'{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}'
+    body = b'{"headers":{"task":"t","argsrepr":"(1)"}}\n[[1],%s]' % embed
+    store.schedule(NewMessage(A, "q", body, ["me"]), "me", "x", at_ms=5_000)
+    assert client.get(keys.TIMER + "me") == b"1:x4:1:101:q1:\n9:\x1ct\x1c(1)\x1c1]"
+    [timer] = store.timers("me")
+    assert (timer.lanes, timer.stored) == (["me"], body)
+    store.sweep(LEASE_MS)
+    [leased] = store.turn(["q"], holder="w", lease_ms=LEASE_MS, room=1).leased
+    assert (leased.stored, read(client).messages[leased.id].lanes) == (body, ("me",))
+
+
+# Cancelling it
+
+
+def test_a_cancelled_timer_does_not_fire(client: Redis, store: Store) -> None:
+    seed(client, state_with(timers=[TimerState("me", "x", A, -1), TimerState("me", "y", B)]))
+    assert store.cancel("me", "x")
+    assert not store.cancel("me", "x")
+    assert not store.cancel("you", "y")
+    store.sweep(LEASE_MS)
+    assert read(client) == state_with(timers=[TimerState("me", "y", B)], counts={"cancelled": 1}, swept=0)
+
+
+def test_a_moved_timer_is_cancelled_completely(client: Redis, store: Store) -> None:
+    store.schedule(new(A), "me", "x", in_ms=MINUTE_MS)
+    store.schedule(new(B), "me", "x", in_ms=5 * MINUTE_MS)
+    assert store.cancel("me", "x")
+    assert read(client).timer_fields == {}
+    assert not client.exists(keys.TIMERS, keys.TIMER + "me")
+
+
+# In a commit
+
+
+def test_a_commit_sets_moves_and_cancels_timers(client: Redis, store: Store) -> None:
+    given = [TimerState("me", "x", B), TimerState("me", "y", C), TimerState("me", "z", D)]
+    seed(client, state_with(leased(A, "a", "b"), timers=given))
+    writes = [
+        SetTimer("me", "x", "1:20", "", "timer", in_ms=20 * MINUTE_MS),
+        CancelTimer("me", "y"),
+        CancelTimer("me", "none"),
+        SetTimer("me", "new", "1:21", "r", "timer", in_ms=MINUTE_MS, lanes=["c"]),
+    ]
+    assert store.commit(A, fence(1), writes) is Outcome.DONE
+    left = [
+        TimerState("me", "z", D),
+        TimerState("me", "x", "1:20", 20, ("a", "b")),
+        TimerState("me", "new", "1:21", 1, ("c",), queue="r"),
+    ]
+    counts = {"settled": 1, "cancelled": 1, "scheduled": 2}
+    assert read(client) == state_with(timers=left, counts=counts, bells=["r"])
+
+
+def test_an_old_fence_sets_and_cancels_no_timer(client: Redis, store: Store) -> None:
+    given = [leased(A, "a", fence=5)]
+    seed(client, state_with(*given, timers=[TimerState("me", "x", B)]))
+    writes = [SetTimer("me", "x", C, "", "timer"), SetTimer("me", "y", D, "", "timer"), CancelTimer("me", "x")]
+    assert store.commit(A, fence(4), writes) is Outcome.LOST
+    assert read(client) == state_with(*given, timers=[TimerState("me", "x", B)], counts={"refused": 1})
+
+
+# Firing
+
+
+def test_due_timers_join_the_end_of_their_lanes_in_the_order_of_their_times(client: Redis, store: Store) -> None:
+    given = [leased(A, "a"), waiting("1:9", "a")]
+    timers = [
+        TimerState("me", "third", B, -1, ("a",)),
+        TimerState("you", "first", C, -3, ("a", "b")),
+        TimerState("me", "second", D, -2, ("b",)),
+        TimerState("me", "later", "1:99", 10, ("a",)),
+    ]
+    seed(client, state_with(*given, timers=timers))
+    store.sweep(LEASE_MS)
+    # Then they are behind the messages that came before, and the second one waits for the first
+    after = [*given, *(fired(id_, *lanes, state=waiting) for id_, lanes in [(C, "ab"), (D, "b"), (B, "a")])]
+    assert read(client) == state_with(*after, timers=timers[3:], counts=counted(fired=3), swept=0)
+    # And nothing fires twice
+    store.sweep(LEASE_MS)
+    assert read(client) == state_with(*after, timers=timers[3:], counts=counted(fired=3), swept=0)
+
+
+def test_a_sweep_fires_a_limited_number(client: Redis, store: Store) -> None:
+    assert FIRED < SWEEP_LIMIT
+    seed(client, state_with(timers=[TimerState("me", f"{n}", f"1:{n}", n - 1_000) for n in range(FIRED + 5)]))
+    assert store.sweep(LEASE_MS).next_ms == 0
+    assert len(read(client).timers) == 5
+    assert read(client).ready["q"] == [f"1:{n}" for n in range(FIRED)]
+    assert store.sweep(LEASE_MS).next_ms is None
+    assert not client.exists(keys.TIMERS, keys.TIMER + "me")
+
+
+def test_a_timer_of_a_paused_lane_waits_in_it(client: Redis, store: Store) -> None:
+    seed(client, state_with(timers=[TimerState("me", "x", A, -1, ("a",))], paused=["lane:a"]))
+    store.sweep(LEASE_MS)
+    state = state_with(fired(A, "a", state=waiting), paused=["lane:a"], counts=counted(fired=1), swept=0)
+    assert read(client) == state
+    assert store.resume("lane", "a")
+    assert store.turn(["q"], holder="w", lease_ms=LEASE_MS, room=1).leased[0].stored == b"timer"
+
+
+def test_a_group_is_closed_before_a_timer_joins_its_lane(client: Redis, store: Store) -> None:
+    seed(client, state_with(collecting(A, "a"), timers=[TimerState("me", "x", B, -1, ("a",))]))
+    store.sweep(LEASE_MS)
+    found = read(client)
+    assert (found.messages[A].state, found.messages[A].due, found.messages[B].state) == ("ready", None, "waiting")
+    # And a message of the group that arrives later stands behind the timer
+    assert found.lanes == {"a": [A, B]}
+
+
+def test_a_timer_whose_message_exists_is_dropped(client: Redis, store: Store) -> None:
+    given = [ready(A, "a")]
+    seed(client, state_with(*given, timers=[TimerState("me", "x", A, -1, ("b",))]))
+    store.sweep(LEASE_MS)
+    assert read(client) == state_with(*given, swept=0)
+
+
+def test_a_lane_that_is_named_twice_is_joined_once(client: Redis, store: Store) -> None:
+    seed(client, state_with(timers=[TimerState("me", "x", A, -1, ("a", "b", "a"))]))
+    store.sweep(LEASE_MS)
+    assert read(client) == state_with(fired(A, "a", "b"), counts=counted(fired=1), swept=0)
+
+
+def test_purging_a_queue_keeps_its_timers(client: Redis, store: Store) -> None:
+    timer = TimerState("me", "x", B, 10, ("a",))
+    seed(client, state_with(ready(A, "a"), timers=[timer]))
+    assert store.purge("q") == 1
+    assert read(client).timers == {timer.key: 10}
+
+
+def test_a_full_redis_refuses_new_timers_and_fires_and_cancels_old_ones(client: Redis, store: Store) -> None:
+    for name in "xy":
+        store.schedule(new(f"1:{name}"), "me", name, in_ms=-1)
+    store.sweep(LEASE_MS)
+    for name in "xy":
+        store.schedule(new(f"2:{name}"), "me", name, in_ms=-1)
+    store.cancel("me", "none")
+    client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(ResponseError, match="used memory"):
+            store.schedule(new("3:z", once=("s", 1)), "me", "z")
+        assert store.cancel("me", "x")
+        store.sweep(LEASE_MS)
+    finally:
+        client.config_set("maxmemory", 0)
+    assert {*read(client).messages} == {"1:x", "1:y", "2:y"}
+    assert read(client).seen == {}
+
+
+# Repair
+
+
+def test_a_lost_time_is_taken_from_the_id_or_is_now(client: Redis, store: Store) -> None:
+    store.schedule(new("1:timer:"), "me", "x", in_ms=10 * MINUTE_MS)
+    store.schedule(new(A), "me", "y", in_ms=10 * MINUTE_MS)
+    client.delete(keys.TIMERS)
+    assert repaired(store) == 2
+    assert read(client).timers == {"me\nx": 10, "me\ny": 0}
+
+
+def test_a_timer_is_stored_once_although_its_time_was_lost(client: Redis, store: Store) -> None:
+    seed(client, state_with(timers=[TimerState("me", "x", A), TimerState("me", "y", B)]))
+    client.zrem(keys.TIMERS, "me\nx")
+    store.schedule(new(C), "me", "x", in_ms=-1)
+    store.sweep(LEASE_MS)
+    assert [*read(client).messages] == [C]
+    assert read(client).timer_fields.keys() == {"me"}
+    assert list(read(client).timer_fields["me"]) == ["y"]
+
+
+def test_a_time_without_a_timer_is_removed(client: Redis, store: Store) -> None:
+    seed(client, state_with(timers=[TimerState("me", "x", A, -1), TimerState("you", "x", B)]))
+    client.delete(keys.TIMER + "me")
+    store.sweep(LEASE_MS)  # without effect on the others
+    client.zadd(keys.TIMERS, {"gone\nx": 1})
+    assert repaired(store) == 1
+    assert read(client) == state_with(timers=[TimerState("you", "x", B)], counts={"repaired": 1}, swept=0)
+
+
+def repaired(store: Store) -> int:
+    cursor, total = store.repair("0", LEASE_MS)
+    while cursor != "0":
+        cursor, repairs = store.repair(cursor, LEASE_MS)
+        total += repairs
+    return total
