@@ -9,7 +9,7 @@ import pytest
 from redis import Redis
 
 from chatlanes.bot.adapters.ptb.job_plans import Calendar, Interval, Plan, daily
-from chatlanes.bot.adapters.ptb.job_storage import JobStorage, JobRecord, origin_of
+from chatlanes.bot.adapters.ptb.job_storage import JobRecord, JobStorage, origin_of
 from chatlanes.lanes.protocol.store import Store
 from tests.support.pipeline import BOT_ID, TOKEN
 
