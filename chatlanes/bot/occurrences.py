@@ -107,8 +107,8 @@ def session_key(content: dict[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class ScheduleRecord:
-    """What is stored of a schedule: its definition, the time after which occurrences are due, and the last one that was
-    fired (None: none).
+    """The stored state of a schedule: its definition, the time after which occurrences are due, and the last one that
+    was fired (None: none).
     """
 
     cron: str

@@ -53,7 +53,7 @@ class Timer:
 
 @dataclass(frozen=True)
 class TimerPlan:
-    """What the settings and the bot mean for timers. `late_s`: of the timer that runs now."""
+    """The settings and properties of the bot that timers depend on. `late_s`: of the timer that runs now."""
 
     has_on_timer: bool = True
     order_by: str = "chat"
@@ -170,7 +170,7 @@ def content_of(found: replies.StoredTimer) -> dict[str, Any]:
 
 
 def _checked_time(when: When) -> tuple[int | None, int]:
-    """When it is due, in ms since 1970, or else None and in how many ms. A time in the past is now."""
+    """The time at which it is due, in ms since 1970; or None, and the ms until then. A time in the past is now."""
     if isinstance(when, datetime):
         return _checked_datetime(when)
     if isinstance(when, timedelta):

@@ -34,7 +34,7 @@ class UnknownBroadcastError(Exception):
 
 @dataclass(frozen=True)
 class Call:
-    """What is done for each recipient: one call of a method, or one run of the function `handler`."""
+    """The action for each recipient: one call of a method, or one run of the function `handler`."""
 
     method: str = ""
     params: dict[str, Any] = field(default_factory=dict)

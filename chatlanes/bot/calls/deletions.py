@@ -21,7 +21,7 @@ _WHERE = {
 }
 _NAME = re.compile(r"[^\s:]+")
 
-#: Where a message is, and its id.
+#: The chat or business connection of a message, and its id.
 Place = tuple[str, str]
 
 

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from chatlanes.bot.adapters.errors import PermanentError
 
-#: What python-telegram-bot accepts as a time.
+#: The types that python-telegram-bot accepts as a time.
 When = float | timedelta | datetime | time
 
 #: A month without the wanted day is followed by one that has it.
@@ -41,7 +41,7 @@ class Interval:
 
     @property
     def kind(self) -> tuple[Any, ...]:
-        """What two plans that a bot's start sets must have in common to be the same."""
+        """Two plans that a bot sets at its start are the same if this is equal."""
         return (self.every_ms,)
 
 
