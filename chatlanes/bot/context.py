@@ -128,8 +128,8 @@ class Context(Shorthands):
 
     @property
     def schedule(self) -> Occurrence:
-        """In a function of SCHEDULES: the `name` of the schedule, when it was `due`, in UTC, and `late_s`, the seconds
-        from then to the start of this run.
+        """In a function of SCHEDULES: the `name` of the schedule, when it was `due`, in its time zone, and `late_s`,
+        the seconds from then to the start of this run.
 
         Raises:
             LookupError: This is an update of Telegram.

@@ -11,7 +11,7 @@ import json
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import takewhile
 from typing import Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo
@@ -63,7 +63,9 @@ class Clockwork(NamedTuple):
 
 
 class Occurrence(NamedTuple):
-    """`ctx.schedule`: the name of the schedule, when it was due, and how many seconds later this run began."""
+    """`ctx.schedule`: the name of the schedule, when it was due, in its time zone, and how many seconds later this run
+    began.
+    """
 
     name: str
     due: datetime
@@ -81,9 +83,9 @@ def bot_of(owner: str) -> int | None:
     return int(bot_id) if owner.endswith(_OWNER) and bot_id.isdecimal() else None
 
 
-def content_of(name: str, due_ms: int) -> dict[str, Any]:
+def content_of(name: str, tz: str, due_ms: int) -> dict[str, Any]:
     """The content of the message of an occurrence, which takes the place of an update."""
-    return {KIND: {"name": name, "due_ms": due_ms}}
+    return {KIND: {"name": name, "tz": tz, "due_ms": due_ms}}
 
 
 def is_occurrence(content: dict[str, Any]) -> bool:
@@ -92,7 +94,7 @@ def is_occurrence(content: dict[str, Any]) -> bool:
 
 def occurrence_of(content: dict[str, Any], late_s: float = 0.0) -> Occurrence:
     body = content[KIND]
-    return Occurrence(body["name"], datetime.fromtimestamp(body["due_ms"] / 1000, UTC), late_s)
+    return Occurrence(body["name"], datetime.fromtimestamp(body["due_ms"] / 1000, ZoneInfo(body["tz"])), late_s)
 
 
 def due_of(content: dict[str, Any]) -> datetime | None:

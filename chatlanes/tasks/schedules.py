@@ -152,7 +152,7 @@ def watcher(served: Iterable[ServedBot], settings: Settings) -> Watcher:
 def _messages(watched: _Watched, found: Due) -> Iterator[NewMessage]:
     settings, name = watched.settings, watched.schedule.name
     for due_ms in found.fires:
-        content = content_of(name, due_ms)
+        content = content_of(name, watched.schedule.tz, due_ms)
         key = session_key(content)
         yield NewMessage(
             id=f"{settings.bot_id}:{KIND}:{due_ms}:{name}",

@@ -42,9 +42,14 @@ def test_functions_and_coroutine_functions(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch, [Schedule("a", "0 9 * * mon-fri", send), Schedule("b", "*/10 * * * * *", send_async, "Asia/Tokyo")]
     )
     assert list(found) == ["a", "b"]
-    ctx = Context({"schedule": {"name": "b", "due_ms": 1000}}, BotApi("http://127.0.0.1", ""))
+    ctx = Context({"schedule": {"name": "b", "tz": "UTC", "due_ms": 1000}}, BotApi("http://127.0.0.1", ""))
     assert found["a"].function(ctx) == f"sent {ctx}"
     assert found["b"].function(ctx) == "schedule"
+
+
+def test_due_is_in_the_zone_of_the_schedule() -> None:
+    ctx = Context({"schedule": {"name": "a", "tz": "Asia/Tokyo", "due_ms": 1000}}, BotApi("http://127.0.0.1", ""))
+    assert ctx.schedule.due.isoformat() == "1970-01-01T09:00:01+09:00"
 
 
 WRITE = "write minute, hour, day, month and weekday, such as 0 9 * * mon-fri."

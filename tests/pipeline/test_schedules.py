@@ -200,7 +200,7 @@ def test_a_firing_of_an_unknown_schedule_is_buried(make_pipeline: MakePipeline) 
     # Given a firing of a schedule that the worker does not have
     pipeline = make_pipeline(SCHEDULES="tests.support.schedules:daily", MAX_ATTEMPTS=2, RETRY_BACKOFF=0.1)
     firing = f"{BOT_ID}:schedule:1000:gone"
-    stored = pack_update("(schedule gone)", b'{"schedule":{"name":"gone","due_ms":1000}}')
+    stored = pack_update("(schedule gone)", b'{"schedule":{"name":"gone","tz":"UTC","due_ms":1000}}')
     Store(pipeline.redis).append([NewMessage(firing, "updates.0", stored, [f"{BOT_ID}/schedule:gone"])])
     # When it runs
     pipeline.worker("threads", 1)
