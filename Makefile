@@ -37,27 +37,28 @@ lock:
 run: install
 	$(BIN)/python -m chatlanes.sandbox
 
-# Four processes, because most tests wait for processes; ARGS="-n 0" for one.
-test: install
-	$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
+# Otherwise each process that a test starts compiles the sources again.
+unexport PYTHONDONTWRITEBYTECODE
 
-# The tests that depend on Celery. Redis scripts, the poller and the bot do not; `make test` runs their tests.
-PROMISES := tests/lanes/leases tests/lanes/transport tests/lanes/worker
+# Six processes, because most tests wait for processes; ARGS="-n 0" for one.
+PYTEST := -m pytest -n 6 --dist worksteal $(ARGS)
+test: install
+	$(BIN)/python $(PYTEST)
 
 # The tests of the promises with Celery's own pools, request and tracer: order, recovery, retries, terminate, time limits and
-# shutdown in each pool. Tests that do not depend on the pool (monitoring, deployments, outages in handlers, lost state, flood
-# control, sessions, Sentinel, older releases) run in `make test` only.
-CORE := $(PROMISES) $(addprefix tests/pipeline/, test_bot_hooks.py test_crashes.py test_failures.py test_journal.py test_order.py \
+# shutdown in each pool. Tests that do not depend on them (Redis scripts, transport, poller, bot, monitoring, deployments, outages
+# in handlers, lost state, flood control, sessions, Sentinel, older releases) run in `make test` only.
+CORE := tests/lanes/leases tests/lanes/worker $(addprefix tests/pipeline/, test_bot_hooks.py test_crashes.py test_failures.py test_journal.py test_order.py \
 	deployment/test_rolling_restart.py deployment/test_stops.py outages/test_stops_without_redis.py)
 test-core: install
-	FAST=0 $(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS) $(CORE)
+	FAST=0 $(BIN)/python $(PYTEST) $(CORE)
 
 # The tests that depend on the versions of Celery and kombu, on 5.6: order, recovery, shutdown, retries and terminate in all
 # pools, and the whole path in order and with crashes.
 OLDEST := tests/lanes/transport tests/lanes/worker tests/lanes/test_contract.py tests/lanes/fast/test_replaced.py \
 	tests/pipeline/test_order.py tests/pipeline/test_crashes.py
 test-oldest: $(VENV)-oldest/installed
-	$(VENV)-oldest/bin/python -m pytest -n 4 --dist worksteal $(ARGS) $(OLDEST)
+	$(VENV)-oldest/bin/python $(PYTEST) $(OLDEST)
 
 # Celery and kombu 5.6 before the packages of $(VENV), which it reads from there.
 $(VENV)-oldest/installed: $(VENV)/installed requirements-oldest.lock
