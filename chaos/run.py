@@ -58,6 +58,7 @@ class Chaos:
     drills: list[str] = field(default_factory=list)
     broadcasts: dict[str, dict[str, Any]] = field(default_factory=dict)
     last_fired: dict[str, int] = field(default_factory=dict)
+    calm_at_s: float = 0.0
 
     def run(self, seconds: float, seed: int, rate: float, every_s: float) -> None:
         """Runs for `seconds`, then until all updates are done or none has finished for `give_up_after_s`."""
@@ -100,6 +101,7 @@ class Chaos:
             drills=self.drills,
             timers_each=int(self.system.settings.get(timers.EACH, 0)),
             last_fired=self.last_fired,
+            calm_at_s=self.calm_at_s,
             broadcasts=self.broadcasts,
             promised=self.injector.commands.promised,
             main_broadcast=self.injector.commands.main,
@@ -107,6 +109,7 @@ class Chaos:
 
     def _read_final_state(self, client: Redis) -> None:
         """Must run before a drill empties the database."""
+        self.calm_at_s = time.time()
         self.buried = sorted(self.system.buried(client)) if self.system.buried else None
         self.sessions = self.system.sessions(client) if self.system.sessions else None
         if self.system.has_timers:

@@ -12,6 +12,8 @@ from chaos.check.violation import Violation
 from chaos.evidence.records import Evidence, HandlerRun
 from chaos.systems.schedules import ALL, EVERY_S, KIND
 
+#: The last outage of Redis, and the start of the workers after it.
+CONTINUES_WITHIN_S = 30.0
 #: Timers of the operating system may be this early.
 ROUNDING_S = 0.002
 
@@ -24,7 +26,10 @@ def lost(evidence: Evidence) -> list[Violation]:
         first_s = min(sent.get(name, ()), default=last_s)
         expected = range(first_s, last_s + 1, EVERY_S) if name == ALL else [last_s]
         missing |= {(name, due_s) for due_s in expected if due_s not in sent.get(name, ())}
-    return [Violation(f"the schedule {name} has sent nothing at {due_s}", ()) for name, due_s in sorted(missing)]
+    found = [f"the schedule {name} has sent nothing at {due_s}" for name, due_s in sorted(missing)]
+    stopped = [name for name, last_s in evidence.last_fired.items() if last_s < evidence.calm_at_s - CONTINUES_WITHIN_S]
+    found += [f"the schedule {name} was not fired after {evidence.last_fired[name]}" for name in stopped]
+    return [Violation(text, ()) for text in found]
 
 
 def wrong(evidence: Evidence) -> list[Violation]:

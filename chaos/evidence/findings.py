@@ -43,6 +43,7 @@ class Findings:
     drills: list[str] = field(default_factory=list)
     timers_each: int = 0
     last_fired: dict[str, int] = field(default_factory=dict)
+    calm_at_s: float = 0.0
     broadcasts: dict[str, dict[str, Any]] = field(default_factory=dict)
     promised: list[str] = field(default_factory=list)
     main_broadcast: str = ""
@@ -82,6 +83,7 @@ def evidence(folder: Path) -> Evidence:
         timers=timers_in(records),
         timers_each=found.timers_each,
         last_fired=found.last_fired,
+        calm_at_s=found.calm_at_s,
         broadcasts={id_: _broadcast(**found) for id_, found in found.broadcasts.items()},
         promised=found.promised,
         main_broadcast=found.main_broadcast,

@@ -135,8 +135,9 @@ class Evidence:
     others: Sequence[HandlerRun] = ()
     timers: Sequence[TimerRun] = ()
     timers_each: int = 0
-    #: When the last occurrence of each schedule was due, in seconds since 1970.
+    #: When the last occurrence of each schedule was due that had been fired when all updates were done.
     last_fired: Mapping[str, int] = field(default_factory=dict)
+    calm_at_s: float = 0.0
     #: Those that have started, by id; the ids that the commands have printed; and the id of the main one.
     broadcasts: Mapping[str, BroadcastFindings] = field(default_factory=dict)
     promised: Sequence[str] = ()

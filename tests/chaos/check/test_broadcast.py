@@ -22,8 +22,8 @@ def evidence(
     sent: Sequence[str] = (),
     promised: Sequence[str] = ("main",),
 ) -> Evidence:
-    """`news`: how many messages of the main broadcast each chat has got; it has three recipients. `sent`: the id and chat
-    of each message of the others.
+    """`news`: the number of messages of the main broadcast by chat; it has three recipients. `sent`: the id and chat of
+    each message of the others.
     """
     main = {"main": BroadcastFindings(3, counts, missed or {})}
     effects = [Effect(1.0, 0, 0, None, None, text=f"broadcast {each}") for each in sent]

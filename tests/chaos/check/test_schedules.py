@@ -64,6 +64,14 @@ def test_wrong_schedules_are_found(found: Evidence, sentences: list[str]) -> Non
     assert not check(found).is_clean
 
 
+def test_schedule_that_stopped_is_found() -> None:
+    found = vars(evidence(*ALL))
+    assert not schedules.lost(Evidence(**{**found, "calm_at_s": 40.0}))
+    assert [str(each) for each in schedules.lost(Evidence(**{**found, "calm_at_s": 50.0}))] == [
+        "the schedule all was not fired after 16"
+    ]
+
+
 def test_occurrence_that_came_twice_is_found() -> None:
     assert check(evidence(*ALL, ("all", 16, 18.0))).violations["sent twice without need"]
 
