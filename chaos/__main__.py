@@ -28,7 +28,7 @@ from chaos.systems.definitions import COLLECTING, LANES, RECIPE, WEBHOOK, System
 #: Less than the time after which a run without progress is given up.
 LONGEST_TIMER_S = 60.0
 #: For each second of the run. With more, two busy cores would need minutes after it.
-TIMERS_PER_S, RECIPIENTS_PER_S = 30, 10
+RECIPIENTS_PER_S = 10
 
 
 def main() -> int:
@@ -55,7 +55,7 @@ def _systems(arguments: argparse.Namespace) -> list[System]:
 
 def _with_timers(system: System, arguments: argparse.Namespace) -> System:
     seconds, count, recipients = arguments.seconds, arguments.timers, arguments.recipients
-    each = round((seconds * TIMERS_PER_S if count is None else count) / (seconds * arguments.rate))
+    each = 1 if count is None else round(count / (seconds * arguments.rate))
     longest_s = min(seconds / 5, LONGEST_TIMER_S)
     return replace(
         system,
@@ -103,14 +103,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--seed", type=int, default=time.time_ns() % 100_000, help="seed of the plan (default: the clock)"
     )
-    parser.add_argument("--rate", type=float, default=30.0, help="updates per second (default: 30)")
+    parser.add_argument("--rate", type=float, default=20.0, help="updates per second (default: 20)")
     parser.add_argument("--every", type=float, default=2.0, help="mean seconds between two faults (default: 2)")
     parser.add_argument(
         "--recipe", action="store_true", help="test hash-routed queues on stock Celery instead of lanes"
     )
     parser.add_argument("--webhook", action="store_true", help="receive updates by webhook, with two receivers")
     parser.add_argument("--collect", action="store_true", help="with COLLECT=messages and INTERRUPT=on")
-    parser.add_argument("--timers", type=int, help="how many timers the updates set (default: 30 per second; 0: none)")
+    parser.add_argument("--timers", type=int, help="how many timers the updates set (default: one each; 0: none)")
     parser.add_argument(
         "--recipients", type=int, help="of the main broadcast (default: 10 per second; 0: no broadcasts)"
     )

@@ -41,8 +41,8 @@ WORKER_STOPS_WITHIN_S, POLLER_STOPS_WITHIN_S = 20.0, 5.0
 FAILED_CALLS = 4
 #: Waits shorter than FLOOD_WAIT are spent in the handler; after longer ones the update is handed out again.
 LONGEST_FLOOD_S = 9
-#: The command that starts a broadcast takes less, unless the machine is very busy.
-START_TAKES_S = 4.0
+#: A start is killed after at most this many times of what one has taken: some have ended before.
+LONGEST_STARTS = 1.5
 
 #: Redis may be frozen, so give up soon.
 _IN_A_SECOND = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0, "max_retries": 1}
@@ -178,7 +178,7 @@ class FaultInjector:
         """In a thread, because a command takes seconds, and more while Redis is away."""
         steps = {
             "pause": (self.commands.pause, LONGEST_LEASES * self.lease_s),
-            "kill_start": (self.commands.start_and_kill, START_TAKES_S),
+            "kill_start": (self.commands.start_and_kill, LONGEST_STARTS * self.commands.takes_s),
         }
         step, longest_s = steps[planned.what]
         for_s = planned.amount * longest_s
