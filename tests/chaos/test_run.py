@@ -21,5 +21,5 @@ def test_short_run(tmp_path: Path, system: str) -> None:
     figures = dict(re.findall(r"^\| (.*?) +\| (.*?) +\|$", run.stdout, re.MULTILINE))
     assert int(figures["timers; late p50, p99, max"].partition(";")[0]) > 20
     assert "all: " in figures["schedules fired"]
-    assert "60 sent" in figures["broadcasts; recipients"]
+    assert re.match(r"\d; \d+ sent", figures["broadcasts; recipients"])
     assert {"history.jsonl", "picture.svg", "prefork.log"} <= {path.name for path in (tmp_path / system).iterdir()}
