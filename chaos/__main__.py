@@ -1,7 +1,8 @@
 """`python -m chaos --seconds 60 --seed 7`: run the whole system, kill its parts, and check the result.
 
 Exits with 1 if an update was lost, ran out of order, twice at a time or in a wrong group, had effects by a stale
-holder, or was buried without a reason; then prints the seed and the shortest excerpt that shows the fault.
+holder, or was buried without a reason, or if a timer, a schedule or a broadcast broke its promise; then prints the seed
+and the shortest excerpt that shows the fault.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from chaos.evidence import findings
 from chaos.evidence.records import Evidence
 from chaos.report import complaints, table
 from chaos.run import chaos
-from chaos.systems import broadcast, timers
+from chaos.systems import timers
 from chaos.systems.definitions import COLLECTING, LANES, RECIPE, WEBHOOK, System
 
 #: Less than the time after which a run without progress is given up.
 LONGEST_TIMER_S = 60.0
+#: For each second of the run. With more, two busy cores would need minutes after it.
+RECIPIENTS_PER_S = 10
 
 
 def main() -> int:
@@ -47,15 +50,18 @@ def main() -> int:
 
 
 def _systems(arguments: argparse.Namespace) -> list[System]:
-    chosen = _chosen(arguments)
-    if arguments.broadcast:
-        recipients = {broadcast.RECIPIENTS: str(round(arguments.seconds * broadcast.RATE))}
-        chosen = [replace(system, settings={**system.settings, **recipients}) for system in chosen]
-    if not arguments.timers:
-        return chosen
-    each = max(round(arguments.timers / (arguments.seconds * arguments.rate)), 1)
-    added = {timers.EACH: str(each), timers.LONGEST_S: str(min(arguments.seconds / 2, LONGEST_TIMER_S))}
-    return [replace(system, settings={**system.settings, **added}) for system in chosen]
+    return [_with_timers(system, arguments) if system.has_timers else system for system in _chosen(arguments)]
+
+
+def _with_timers(system: System, arguments: argparse.Namespace) -> System:
+    seconds, count, recipients = arguments.seconds, arguments.timers, arguments.recipients
+    each = 1 if count is None else round(count / (seconds * arguments.rate))
+    longest_s = min(seconds / 5, LONGEST_TIMER_S)
+    return replace(
+        system,
+        recipients=round(seconds * RECIPIENTS_PER_S) if recipients is None else recipients,
+        settings={**system.settings, timers.EACH: str(each), timers.LONGEST_S: str(longest_s)},
+    )
 
 
 def _chosen(arguments: argparse.Namespace) -> list[System]:
@@ -97,17 +103,17 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--seed", type=int, default=time.time_ns() % 100_000, help="seed of the plan (default: the clock)"
     )
-    parser.add_argument("--rate", type=float, default=30.0, help="updates per second (default: 30)")
+    parser.add_argument("--rate", type=float, default=20.0, help="updates per second (default: 20)")
     parser.add_argument("--every", type=float, default=2.0, help="mean seconds between two faults (default: 2)")
     parser.add_argument(
         "--recipe", action="store_true", help="test hash-routed queues on stock Celery instead of lanes"
     )
     parser.add_argument("--webhook", action="store_true", help="receive updates by webhook, with two receivers")
     parser.add_argument("--collect", action="store_true", help="with COLLECT=messages and INTERRUPT=on")
+    parser.add_argument("--timers", type=int, help="how many timers the updates set (default: one each; 0: none)")
     parser.add_argument(
-        "--timers", type=int, default=0, help="how many timers the updates set, all together (default: none)"
+        "--recipients", type=int, help="of the main broadcast (default: 10 per second; 0: no broadcasts)"
     )
-    parser.add_argument("--broadcast", action="store_true", help="a broadcast runs beside the updates")
     parser.add_argument("--both", action="store_true", help="lanes, then the recipe; the exit code is that of lanes")
     parser.add_argument(
         "--keep", type=Path, help="a new folder for the history and the logs (default: nothing is kept)"

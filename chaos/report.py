@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 
 from chaos.check.checker import Judgement
@@ -28,12 +29,14 @@ def _cells(evidence: Evidence, verdict: Judgement) -> dict[str, str]:
     return {
         "faults; updates": f"{len(evidence.faults)}; {len(evidence.expected):,}",
         **{kind: _count(kind, len(violations), evidence) for kind, violations in verdict.violations.items()},
-        "sent twice, where a call was in flight at a fault": str(verdict.twice_in_flight),
+        "sent twice, where a call was in flight at a fault": _counts(verdict.twice_in_flight),
+        "their faults": _counts(verdict.met_by),
         "finished more than once": str(verdict.duplicates),
         "started late, without effect": str(verdict.late_starts),
         "ran with others; interrupted": f"{verdict.in_groups:,}; {verdict.interrupted:,}",
-        "timers; sent twice; late p50, p99, max": _timers(verdict),
-        "broadcast": ", ".join(f"{count:,} {result}" for result, count in evidence.results.items()) or "–",
+        "timers; late p50, p99, max": _timers(verdict),
+        "schedules fired": ", ".join(f"{name}: {count:,}" for name, count in verdict.fired.items()) or "–",
+        "broadcasts; recipients": _broadcasts(evidence),
         "recovery after a kill, median; max": _recovery(verdict.recoveries_s),
     }
 
@@ -49,7 +52,18 @@ def _timers(verdict: Judgement) -> str:
     if not late_s:
         return "–"
     p50, p99 = (late_s[int(len(late_s) * share)] for share in (0.5, 0.99))
-    return f"{len(late_s):,}; {verdict.timers_sent_twice}; {p50:.3f} s, {p99:.1f} s, {late_s[-1]:.1f} s"
+    return f"{len(late_s):,}; {p50:.3f} s, {p99:.1f} s, {late_s[-1]:.1f} s"
+
+
+def _counts(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in sorted(counts.items())) or "0"
+
+
+def _broadcasts(evidence: Evidence) -> str:
+    results = sum((Counter(each.counts) for each in evidence.broadcasts.values()), Counter[str]())
+    if not results:
+        return "–"
+    return f"{len(evidence.broadcasts)}; " + ", ".join(f"{count:,} {result}" for result, count in results.items())
 
 
 def _recovery(times_s: Sequence[float]) -> str:
@@ -71,20 +85,22 @@ def complaints(verdict: Judgement, evidence: Evidence) -> str:
 def excerpt(violation: Violation, evidence: Evidence) -> list[str]:
     """The history of an violation's updates in order of time, with the faults meanwhile."""
     lines: list[tuple[float, str]] = []
-    for run in evidence.runs:
-        if run.update in violation.updates:
-            who = f"update {run.update}, run {run.name}"
+    updates = {update for update in violation.updates if update}
+    for run in evidence.all_runs:
+        if run.update in updates:
+            who = f"{run.message or f'update {run.update}'}, run {run.name}"
             lines.append((run.start_s, f"{who}: starts, on {' '.join(run.keys)}, fence {run.fence}"))
             lines += [(c.began_s, f"{who}: calls {c.number}, {c.outcome}") for c in run.calls.values()]
             lines.append((run.end_s, f"{who}: {run.outcome}"))
-    for (update, fence), hold in (evidence.holds or {}).items():
-        if update in violation.updates:
-            lines.append((hold.from_s, f"update {update}: handed to {hold.holder} with fence {fence}"))
-            lines.append((hold.until_s, f"update {update}: fence {fence} is taken back"))
+    ids = {*violation.updates, *(run.message for run in evidence.others if run.update in updates)}
+    for (message, fence), hold in (evidence.holds or {}).items():
+        if message in ids:
+            lines.append((hold.from_s, f"{message}: handed to {hold.holder} with fence {fence}"))
+            lines.append((hold.until_s, f"{message}: fence {fence} is taken back"))
     for effect in evidence.effects:
-        if effect.update in violation.updates:
+        if effect.update in updates:
             lines.append(
-                (effect.at_s, f"update {effect.update}: Telegram has its {effect.number} from run {effect.run}")
+                (effect.at_s, f"{effect.text or effect.update}: Telegram has its {effect.number} from run {effect.run}")
             )
     times = [at_s for at_s, _ in lines if at_s < float("inf")]
     if times:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import requests
 from redis import Redis
@@ -23,7 +24,8 @@ from chaos.faults import drills
 from chaos.faults.inject import FaultInjector
 from chaos.faults.plan import faults
 from chaos.faults.proxy import HOST, Link, Network
-from chaos.systems import bot, broadcast, timers
+from chaos.systems import bot, broadcast, recording, schedules, timers
+from chaos.systems.broadcast import BroadcastCommands
 from chaos.systems.definitions import System
 from chaos.systems.feed import Feed
 from chaos.systems.processes import Processes
@@ -54,13 +56,9 @@ class Chaos:
     buried: list[int] | None = None
     sessions: dict[str, int] | None = None
     drills: list[str] = field(default_factory=list)
-    results: dict[str, int] = field(default_factory=dict)
-    missed: dict[int, str] = field(default_factory=dict)
-
-    @property
-    def recipients(self) -> int:
-        """Those of the broadcast; 0: there is none."""
-        return int(self.system.settings.get(broadcast.RECIPIENTS, 0))
+    broadcasts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    last_fired: dict[str, int] = field(default_factory=dict)
+    calm_at_s: float = 0.0
 
     def run(self, seconds: float, seed: int, rate: float, every_s: float) -> None:
         """Runs for `seconds`, then until all updates are done or none has finished for `give_up_after_s`."""
@@ -68,9 +66,8 @@ class Chaos:
             self.processes.start(name)
         feed = Feed(self.telegram, seed, rate, self.system.repeats)
         feed.start()
-        if self.recipients:
-            with Redis(port=self.injector.redis.port) as client:
-                broadcast.start(client, self.telegram.token, self.recipients)
+        if self.system.recipients:
+            self.injector.commands.start(self.system.recipients)
         ends_s = time.monotonic() + seconds
         for planned in faults(seed, self.system, every_s):
             if not self._restart_ended_for(planned.pause_s, ends_s):
@@ -103,17 +100,20 @@ class Chaos:
             backlog=self.samples.backlog,
             drills=self.drills,
             timers_each=int(self.system.settings.get(timers.EACH, 0)),
-            recipients=self.recipients,
-            results=self.results,
-            missed=self.missed,
+            last_fired=self.last_fired,
+            calm_at_s=self.calm_at_s,
+            broadcasts=self.broadcasts,
+            promised=self.injector.commands.promised,
+            main_broadcast=self.injector.commands.main,
         ).save(self.folder)
 
     def _read_final_state(self, client: Redis) -> None:
         """Must run before a drill empties the database."""
+        self.calm_at_s = time.time()
         self.buried = sorted(self.system.buried(client)) if self.system.buried else None
         self.sessions = self.system.sessions(client) if self.system.sessions else None
-        if self.recipients:
-            self.results, self.missed = broadcast.results(client)
+        if self.system.has_timers:
+            self.last_fired, self.broadcasts = schedules.last_fired(client), broadcast.results(client)
 
     def _drill(self, client: Redis) -> None:
         self.drills += drills.two_deployments(self.system, self.processes, self.folder)
@@ -153,8 +153,9 @@ def chaos(system: System, folder: Path) -> Iterator[Chaos]:
             _set_webhook(telegram, network, [links[part, "telegram"].port for part in ports])
         processes = Processes(system.parts, environments, folder)
         ends.callback(processes.end)
+        commands = BroadcastCommands(_of_commands(system, telegram, redis.port), folder)
         injector = FaultInjector(
-            processes, network, links, folder / "redis", redis, telegram, LEASE_S, tuple(system.pollers)
+            processes, network, links, folder / "redis", redis, telegram, LEASE_S, commands, tuple(system.pollers)
         )
         ends.callback(lambda: injector.redis.stop())  # looked up late: the server may have been replaced
         aof_copy = AofCopy(folder / "redis", folder / AOF_COPY)
@@ -162,6 +163,12 @@ def chaos(system: System, folder: Path) -> Iterator[Chaos]:
         aof_copy.start()
         samples.start()
         yield Chaos(system, folder, telegram, network, processes, injector, aof_copy, samples)
+
+
+def _of_commands(system: System, telegram: Simulator, redis_port: int) -> dict[str, str]:
+    """The environment of commands. They have no link of their own: they are killed, not cut off."""
+    redis = f"redis://{HOST}:{redis_port}/0"
+    return {**os.environ, "BOT_TOKEN": telegram.token, "REDIS_URL": redis, "ORDER_BY": system.order_by}
 
 
 def _links(system: System, network: Network, redis_port: int, telegram_port: int, ports: Mapping[str, int]) -> Links:
@@ -194,7 +201,7 @@ def _environment(
         "ORDER_BY": system.order_by,
         "LEASE_SECONDS": str(LEASE_S),
         "RETRY_BACKOFF": "0.2",
-        bot.HISTORY: str(folder / HISTORY),
+        recording.HISTORY: str(folder / HISTORY),
         bot.SLOWEST_S: str(system.slowest_s),
         **system.settings,
     }

@@ -2,7 +2,9 @@
 
 Finds updates that were lost, ran out of order or two at a time, effects by stale holders, burials without a reason and
 missing burials, messages sent twice although the first result was known, and sessions that did not count each update
-once. A holder is stale from the moment its lease is taken back (the fence of the take-back is that moment).
+once; and what timers, schedules and broadcasts did wrong.
+
+A holder is stale from the moment its lease is taken back (the fence of the take-back is that moment).
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from chaos.check import broadcast, groups, order, recovery, repeated_messages, stale_calls, timers
+from chaos.check import broadcast, groups, order, recovery, repeated_messages, schedules, stale_calls, timers
 from chaos.check.violation import Violation
 from chaos.evidence.records import Evidence
 from chaos.systems import poison
@@ -28,11 +30,13 @@ class Judgement:
     late_starts: int = (
         0  #: runs that started after their lease was lost (frozen right before); they must have no effect
     )
-    twice_in_flight: int = 0  #: messages sent again after a fault during the first call, whose outcome is unknown
+    #: messages sent again after a fault during the first call, whose outcome is unknown: their kinds, and the faults
+    twice_in_flight: Counter[str] = field(default_factory=Counter)
+    met_by: Counter[str] = field(default_factory=Counter)
     in_groups: int = 0  #: updates that ran together with others
     interrupted: int = 0  #: updates of which a run was interrupted
     timers_late_s: list[float] = field(default_factory=list)  #: of each timer that fired, sorted
-    timers_sent_twice: int = 0  #: timers whose message Telegram got more than once
+    fired: dict[str, int] = field(default_factory=dict)  #: how many occurrences of each schedule
     recoveries_s: list[float] = field(default_factory=list)  #: one per kill that met an update in flight
 
     @property
@@ -42,6 +46,7 @@ class Judgement:
 
 def check(evidence: Evidence) -> Judgement:
     valid = [run for run in evidence.runs if not run.is_late]
+    others = [run for run in evidence.others if not run.is_late]
     terminated = evidence.terminated
     finished = order.finished(valid, terminated)
     in_flight, otherwise = repeated_messages.sent_twice(evidence)
@@ -49,7 +54,7 @@ def check(evidence: Evidence) -> Judgement:
         violations={
             "lost": order.lost(evidence.expected, finished, evidence.buried, terminated),
             "out of order": order.out_of_order(valid, finished),
-            "two at a time": order.overlaps(valid),
+            "two at a time": order.overlaps([*valid, *others]),
             "groups wrong": groups.wrong(evidence.runs, evidence.book),
             "effects by stale holders": stale_calls.stale(evidence),
             "innocents buried": _innocents_buried(evidence),
@@ -60,16 +65,19 @@ def check(evidence: Evidence) -> Judgement:
             "recipients reached twice": broadcast.wrong(evidence),
             "timers lost": timers.lost(evidence),
             "timers fired twice, early, or of a buried update": timers.wrong(evidence),
+            "schedules lost": schedules.lost(evidence),
+            "schedules early or out of order": schedules.wrong(evidence),
         },
         updates=len(finished),
         runs=len(evidence.runs),
         duplicates=sum(n - 1 for n in Counter(run.update for run in valid if run.outcome == "end").values()),
-        late_starts=len(evidence.runs) - len(valid),
-        twice_in_flight=len(in_flight),
+        late_starts=len(evidence.all_runs) - len(valid) - len(others),
+        twice_in_flight=Counter(each.effect.text.partition(" ")[0] or "update" for each in in_flight),
+        met_by=Counter(each.fault for each in in_flight),
         in_groups=len({update for run in valid if run.group[1:] for update in run.group}),
         interrupted=0 if evidence.book is None else len(evidence.book.interrupted),
         timers_late_s=timers.lateness_s(evidence),
-        timers_sent_twice=sum(count > 1 for count in evidence.timer_messages.values()),
+        fired={name: len(fired) for name, fired in schedules.fired_at(evidence).items()},
         recoveries_s=recovery.times_s(evidence),
     )
 

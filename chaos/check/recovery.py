@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from chaos.evidence.aof import FOREVER, Hold
+from chaos.evidence.aof import FOREVER, Hold, MessageId
 from chaos.evidence.records import Evidence, HandlerRun, InjectedFault
 
 
 def times_s(evidence: Evidence) -> list[float]:
     """One time per kill that met updates in flight; an update that never ran again (buried) does not count."""
-    runs, starts, holds = _by_pid(evidence.runs), _starts(evidence.runs), _never_started(evidence)
+    runs, starts, holds = _by_pid(evidence.all_runs), _starts(evidence.all_runs), _never_started(evidence)
     times = []
     for fault in evidence.faults:
-        held = {run.update for pid in fault.pids for run in runs[pid] if run.start_s <= fault.at_s <= run.end_s}
+        held = {run.id for pid in fault.pids for run in runs[pid] if run.start_s <= fault.at_s <= run.end_s}
         held |= {
-            hold.update
+            hold.message
             for pid in fault.pids
             for hold in holds[pid]
             if hold.from_s <= fault.at_s < hold.until_s < FOREVER
         }
-        waits_s = [start_s - fault.at_s for update in held if (start_s := _next(starts[update], fault)) is not None]
+        waits_s = [start_s - fault.at_s for message in held if (start_s := _next(starts[message], fault)) is not None]
         if waits_s:
             times.append(max(waits_s))
     return times
@@ -42,15 +42,15 @@ def _by_pid(runs: Sequence[HandlerRun]) -> dict[int, list[HandlerRun]]:
     return by_pid
 
 
-def _starts(runs: Sequence[HandlerRun]) -> dict[int, list[float]]:
-    starts: dict[int, list[float]] = defaultdict(list)
+def _starts(runs: Sequence[HandlerRun]) -> dict[MessageId, list[float]]:
+    starts: dict[MessageId, list[float]] = defaultdict(list)
     for run in runs:
-        starts[run.update].append(run.start_s)
+        starts[run.id].append(run.start_s)
     return starts
 
 
 def _never_started(evidence: Evidence) -> dict[int, list[Hold]]:
-    started = {(run.update, run.fence) for run in evidence.runs}
+    started = {(run.id, run.fence) for run in evidence.all_runs}
     by_pid: dict[int, list[Hold]] = defaultdict(list)
     for key, hold in (evidence.holds or {}).items():
         if key not in started:

@@ -18,8 +18,8 @@ ARRIVES_WITHIN_S = 0.25
 
 
 def stale(evidence: Evidence) -> list[Violation]:
-    runs = {run.name: run for run in evidence.runs}
-    starts = _starts(evidence.runs)
+    runs = {run.name: run for run in evidence.all_runs}
+    starts = _starts(evidence.all_runs)
     violations = []
     for effect in evidence.effects:
         run = runs.get(effect.run or "")
@@ -27,7 +27,7 @@ def stale(evidence: Evidence) -> list[Violation]:
             "does not name its run" if run is None else _why_stale(effect, run, evidence) or _late(effect, run, starts)
         )
         if why:
-            text = f"{effect.update}: its message {effect.number}, received at {effect.at_s:.3f}, {why}"
+            text = f"{effect.text or effect.update}: its message {effect.number}, received at {effect.at_s:.3f}, {why}"
             violations.append(Violation(text, (effect.update,)))
     return violations
 
@@ -35,7 +35,7 @@ def stale(evidence: Evidence) -> list[Violation]:
 def _why_stale(effect: Effect, run: HandlerRun, evidence: Evidence) -> str | None:
     if evidence.holds is None:
         return None
-    hold = evidence.holds.get((effect.update, effect.fence or ""))
+    hold = evidence.holds.get((run.id, effect.fence or ""))
     if hold is None or effect.fence != run.fence:
         return f"came with the fence {effect.fence}, which was never given to its run"
     if effect.at_s > hold.until_s + ARRIVES_WITHIN_S:

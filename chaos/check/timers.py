@@ -1,5 +1,6 @@
 """Checks timers: each one that was set has fired once, and none before its time. Those of updates that were buried were
-never set. A run may be repeated, as that of an update; but it is the same message then.
+never set. A run may be repeated, as that of an update; but it is the same message then. Of updates that ran together,
+the first one has set them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Collection
 
 from chaos.check.violation import Violation
 from chaos.evidence.records import Evidence, TimerRun
-from chaos.systems.timers import names
+from chaos.systems.timers import KIND, names
 
 #: Times are rounded to milliseconds, and the begin is recorded after the clock of Redis was read.
 ROUNDING_S = 0.002
@@ -17,11 +18,13 @@ ROUNDING_S = 0.002
 
 def lost(evidence: Evidence) -> list[Violation]:
     """Timers that no run has ended, or whose message Telegram has not got, of updates that are not buried."""
-    ended = {run.name for run in evidence.timers if run.has_ended and run.name in evidence.timer_messages}
+    sent = evidence.messages(KIND)
+    ended = {run.name for run in evidence.timers if run.has_ended and run.name in sent}
+    not_first = {update for run in evidence.runs for update in run.group[1:]}
     return [
         Violation(f"the timer {name} has not run to its end", (update,))
         for update in evidence.expected
-        if update not in (evidence.buried or ())
+        if update not in not_first and update not in (evidence.buried or ())
         for name in names(update, evidence.timers_each)
         if name not in ended
     ]

@@ -20,16 +20,17 @@ from chatlanes.lanes.protocol import keys
 
 FOREVER = float("inf")
 POLL_EVERY_S = 0.2
-#: In the ids of messages that are judged otherwise (chaos/check/timers.py, broadcast.py).
-_OTHERS = (b":timer:", b":broadcast:")
+#: The number of an update. For a timer, an occurrence of a schedule or a recipient of a broadcast: the id of its
+#: message, without that of the bot.
+MessageId = int | str
 _MESSAGE, _JOURNAL = keys.MESSAGE.encode(), keys.JOURNAL.encode()
 
 
 @dataclass
 class Hold:
-    """One hand-out of an update. From `until_s` on, its fence is refused."""
+    """One hand-out of a message. From `until_s` on, its fence is refused."""
 
-    update: int
+    message: MessageId
     fence: str
     holder: str  # host:pid:…, of the worker's main process
     until_s: float = FOREVER
@@ -43,61 +44,62 @@ class Hold:
         return int(self.holder.split(":")[1])
 
 
-Holds = dict[tuple[int, str], Hold]
+Holds = dict[tuple[MessageId, str], Hold]
 
 
 @dataclass
 class Book:
-    """`holds`: every hand-out, by update and fence. `noted`: update, number of the call (from 0) and fence of each call
-    whose outcome was stored in Redis. `interrupted`: the updates of which a run was interrupted.
+    """`holds`: every hand-out, by message and fence. `noted`: message, number of the call (from 0) and fence of each
+    call whose outcome was stored in Redis. `interrupted`: the updates of which a run was interrupted.
     """
 
     holds: Holds = field(default_factory=dict)
-    noted: set[tuple[int, int, str]] = field(default_factory=set)
-    interrupted: set[int] = field(default_factory=set)
+    noted: set[tuple[MessageId, int, str]] = field(default_factory=set)
+    interrupted: set[MessageId] = field(default_factory=set)
 
 
 def book_of(commands: Iterable[list[bytes]]) -> Book:
     """The holds and noted calls in these commands, which must be in order."""
-    book, current = Book(), dict[int, Hold]()
+    book, current = Book(), dict[MessageId, Hold]()
     for name, *arguments in commands:
         if not arguments:
             continue
         key, verb = arguments[0], name.upper()
-        if any(other in key for other in _OTHERS):
-            continue
         if key.startswith(_MESSAGE):
-            _moved(_update(key), verb, _fields(verb, arguments), current, book)
+            _moved(_message(key, _MESSAGE), verb, _fields(verb, arguments), current, book)
             if verb == b"HINCRBY" and arguments[1] == b"interrupted":
-                book.interrupted.add(_update(key))
+                book.interrupted.add(_message(key, _MESSAGE))
         elif key.startswith(_JOURNAL) and verb == b"HSET":
-            _noted(_update(key), _fields(verb, arguments), book)
+            _noted(_message(key, _JOURNAL), _fields(verb, arguments), book)
     return book
 
 
-def _moved(update: int, verb: bytes, fields: dict[bytes, bytes], current: dict[int, Hold], book: Book) -> None:
+def _moved(
+    message: MessageId, verb: bytes, fields: dict[bytes, bytes], current: dict[MessageId, Hold], book: Book
+) -> None:
     if verb in (b"DEL", b"UNLINK"):
-        current.pop(update, None)
+        current.pop(message, None)
     if b"fence" not in fields:
         return
     fence = fields[b"fence"].decode()
-    if ended := current.pop(update, None):
+    if ended := current.pop(message, None):
         ended.until_s = int(fence) / 1e6
     if fields.get(b"state") == b"leased":
         holder = fields.get(b"holder", b"").decode()
-        current[update] = book.holds[update, fence] = Hold(update, fence, holder)
+        current[message] = book.holds[message, fence] = Hold(message, fence, holder)
 
 
-def _noted(update: int, fields: dict[bytes, bytes], book: Book) -> None:
+def _noted(message: MessageId, fields: dict[bytes, bytes], book: Book) -> None:
     """Reads calls of the handler: the field is the call's number, from 1; the value is `state fence what outcome`."""
     for place, value in fields.items():
         state, _, rest = value.partition(b" ")
         if place.isdigit() and state == b"done":
-            book.noted.add((update, int(place) - 1, rest.partition(b" ")[0].decode()))
+            book.noted.add((message, int(place) - 1, rest.partition(b" ")[0].decode()))
 
 
-def _update(key: bytes) -> int:
-    return int(key.rpartition(b":")[2])
+def _message(key: bytes, prefix: bytes) -> MessageId:
+    name = key.removeprefix(prefix).partition(b":")[2].decode()
+    return int(name) if name.isdecimal() else name
 
 
 def _fields(verb: bytes, arguments: list[bytes]) -> dict[bytes, bytes]:

@@ -13,17 +13,15 @@ from typing import Any
 
 from chaos.evidence.aof import book_in
 from chaos.evidence.records import (
+    BroadcastFindings,
     Evidence,
     InjectedFault,
-    TimerRun,
     effects_in,
     groups_in,
     messages_of_broadcast,
-    messages_of_timers,
     runs_in,
     timers_in,
 )
-from chaos.systems import timers
 
 FILE, HISTORY, AOF_COPY = "findings.json", "history.jsonl", "aof"
 
@@ -44,9 +42,11 @@ class Findings:
     backlog: list[tuple[float, int]]
     drills: list[str] = field(default_factory=list)
     timers_each: int = 0
-    recipients: int = 0
-    results: dict[str, int] = field(default_factory=dict)
-    missed: dict[int, str] = field(default_factory=dict)
+    last_fired: dict[str, int] = field(default_factory=dict)
+    calm_at_s: float = 0.0
+    broadcasts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    promised: list[str] = field(default_factory=list)
+    main_broadcast: str = ""
 
     def save(self, folder: Path) -> None:
         (folder / FILE).write_text(json.dumps(asdict(self)))
@@ -61,8 +61,9 @@ def evidence(folder: Path) -> Evidence:
     found = load(folder)
     faults = [InjectedFault(**{**fault, "pids": tuple(fault["pids"])}) for fault in found.faults]
     book = book_in(folder / AOF_COPY) if found.lease_s is None else None
-    with (folder / HISTORY).open() as lines:
-        runs = runs_in(map(json.loads, lines), faults, book.holds if book else None, found.lease_s or 0.0)
+    records = [json.loads(line) for line in (folder / HISTORY).read_text().splitlines()]
+    all_runs = runs_in(records, faults, book.holds if book else None, found.lease_s or 0.0)
+    runs = [run for run in all_runs if not run.message]
     groups = groups_in(runs)
 
     def whole(firsts: Iterable[int]) -> tuple[int, ...]:
@@ -78,16 +79,17 @@ def evidence(folder: Path) -> Evidence:
         book=book,
         sessions=found.sessions,
         parts={int(pid): name for pid, name in found.parts.items()},
-        timers=_timers(folder),
-        timer_messages=messages_of_timers(found.calls),
+        others=[run for run in all_runs if run.message],
+        timers=timers_in(records),
         timers_each=found.timers_each,
-        recipients=found.recipients,
-        results=found.results,
-        missed={int(chat): reason for chat, reason in found.missed.items()},
-        broadcast_messages=messages_of_broadcast(found.calls),
+        last_fired=found.last_fired,
+        calm_at_s=found.calm_at_s,
+        broadcasts={id_: _broadcast(**found) for id_, found in found.broadcasts.items()},
+        promised=found.promised,
+        main_broadcast=found.main_broadcast,
+        news=messages_of_broadcast(found.calls),
     )
 
 
-def _timers(folder: Path) -> list[TimerRun]:
-    file = folder / timers.FILE
-    return timers_in(map(json.loads, file.read_text().splitlines())) if file.exists() else []
+def _broadcast(total: int, counts: dict[str, int], missed: dict[str, str]) -> BroadcastFindings:
+    return BroadcastFindings(total, counts, {int(chat): reason for chat, reason in missed.items()})

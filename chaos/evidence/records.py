@@ -11,15 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from chaos.evidence.aof import FOREVER, Book, Holds
-from chaos.systems import broadcast
+from chaos.evidence.aof import FOREVER, Book, Holds, MessageId
+from chaos.systems import broadcast, timers
 from chaos.systems.poison import is_poison
-from chaos.systems.timers import TEXT
 
 Record = dict[str, Any]
-
-#: Begin the texts of messages that do not answer an update.
-OTHERS = (TEXT, broadcast.TEXT)
 
 
 @dataclass
@@ -36,6 +32,9 @@ class Call:
 class HandlerRun:
     """One run of a handler. It ends with its last record, or when its process is killed. `update` is the first of the
     `group` that it runs, which usually has one.
+
+    A run of a timer, of an occurrence of a schedule or of a recipient of a broadcast has a `message` and no group; its
+    `update` is the one that set the timer, or 0.
     """
 
     name: str
@@ -49,6 +48,11 @@ class HandlerRun:
     outcome: str = "died"  # or "end", "raise", "die" (killed itself)
     valid_until_s: float = FOREVER  # from then on another run may have the lease
     calls: dict[int, Call] = field(default_factory=dict)
+    message: str = ""
+
+    @property
+    def id(self) -> MessageId:
+        return self.message or self.update
 
     @property
     def is_late(self) -> bool:
@@ -66,7 +70,7 @@ class HandlerRun:
 
 @dataclass(frozen=True)
 class Effect:
-    """A call that Telegram executed. `size`: of the group that its run had."""
+    """A call that Telegram executed. `size`: of the group that its run had. `text`: of one that answers no update."""
 
     at_s: float
     update: int
@@ -74,11 +78,14 @@ class Effect:
     run: str | None
     fence: str | None
     size: int = 1
+    text: str = ""
 
 
 @dataclass(frozen=True)
 class TimerRun:
-    """A run of a timer. `id`: of its message; `from_s`: the time of the call that set it, and its seconds."""
+    """A run of a timer. `id`: of its message; `from_s`: the time of the call that set it, and its seconds. `has_ended`:
+    this run, or another one of its message.
+    """
 
     name: str
     id: str
@@ -101,11 +108,20 @@ class InjectedFault:
 
 
 @dataclass(frozen=True)
+class BroadcastFindings:
+    """A broadcast at the end: how many recipients it has, the number of each result, and why chats were missed."""
+
+    total: int
+    counts: Mapping[str, int]
+    missed: Mapping[int, str]
+
+
+@dataclass(frozen=True)
 class Evidence:
     """Everything that the checker uses. None means that the system has no dead letters, book or sessions.
 
-    `sessions`: the number of updates that each chat's session has counted, by the chat's key. `parts`: the names of
-    the main processes, by process id.
+    `runs`: of updates; `others`: of timers, schedules and recipients of broadcasts. `sessions`: the number of updates
+    that each chat's session has counted, by the chat's key. `parts`: the names of the main processes, by process id.
     """
 
     runs: Sequence[HandlerRun]
@@ -116,21 +132,33 @@ class Evidence:
     book: Book | None
     sessions: dict[str, int] | None
     parts: dict[int, str]
+    others: Sequence[HandlerRun] = ()
     timers: Sequence[TimerRun] = ()
-    #: How many messages of each timer Telegram has got, by its name.
-    timer_messages: Mapping[str, int] = field(default_factory=dict)
     timers_each: int = 0
-    #: Of a broadcast: the number of its recipients, of each result, and the reason of each chat that was not reached;
-    #: and how many messages each chat has got.
-    recipients: int = 0
-    results: Mapping[str, int] = field(default_factory=dict)
-    missed: Mapping[int, str] = field(default_factory=dict)
-    broadcast_messages: Mapping[int, int] = field(default_factory=dict)
+    #: When the last occurrence of each schedule was due that had been fired when all updates were done.
+    last_fired: Mapping[str, int] = field(default_factory=dict)
+    calm_at_s: float = 0.0
+    #: Those that have started, by id; the ids that the commands have printed; and the id of the main one.
+    broadcasts: Mapping[str, BroadcastFindings] = field(default_factory=dict)
+    promised: Sequence[str] = ()
+    main_broadcast: str = ""
+    #: How many messages of the main broadcast each chat has got.
+    news: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def terminated(self) -> frozenset[int]:
         """Updates that were terminated and are buried."""
         return frozenset(update for fault in self.faults for update in fault.updates) & (self.buried or frozenset())
+
+    @property
+    def all_runs(self) -> list[HandlerRun]:
+        return [*self.runs, *self.others]
+
+    def messages(self, kind: str) -> Counter[str]:
+        """How many messages of each timer, occurrence or recipient Telegram has got, by the text after the kind."""
+        begin = f"{kind} "
+        texts = (effect.text for effect in self.effects)
+        return Counter(text.removeprefix(begin) for text in texts if text.startswith(begin))
 
     @property
     def holds(self) -> Holds | None:
@@ -161,11 +189,12 @@ def runs_in(
 
 def _started(record: Record, holds: Holds | None, lease_s: float) -> HandlerRun:
     fence, at_s = record["fence"], record["at_s"]
-    group = tuple(record.get("updates", (record["id"],)))
+    group = () if "message" in record else tuple(record.get("updates", (record["id"],)))
     run = HandlerRun(record["run"], record["id"], tuple(record["keys"]), record["pid"], fence, at_s, group)
+    run.message = record.get("message", "")
     if holds is None:
         run.valid_until_s = at_s + lease_s
-    elif hold := holds.get((run.update, fence)):
+    elif hold := holds.get((run.id, fence)):
         run.valid_until_s = hold.until_s
     return run
 
@@ -188,32 +217,29 @@ def _called(run: HandlerRun, record: Record, outcome: str) -> None:
 
 
 def effects_in(calls: Iterable[Record]) -> list[Effect]:
-    """The calls that the simulator received and executed, with the marks of chaos/systems/bot.py."""
-    return [_effect(call) for call in calls if _is_message(call) and not call["params"]["text"].startswith(OTHERS)]
+    """The calls that the simulator received and executed, with the marks of chaos/systems/recording.py.
+
+    Those of the main broadcast have none: a worker makes them, not the bot.
+    """
+    return [_effect(call) for call in calls if _is_message(call) and call["params"]["text"] != broadcast.TEXT]
 
 
 def timers_in(records: Iterable[Record]) -> list[TimerRun]:
-    """The runs in a history of timers. The end of a run that was frozen may belong to a later one of its message."""
-    begun, ended = [], set()
+    """The runs of timers in a history. The end of a run that was frozen may belong to a later one of its message."""
+    begun, ended = dict[str, Record](), set[str]()
     for record in records:
-        if record["what"] == "end":
-            ended.add(record["id"])
-        else:
-            begun.append(record)
+        if record.get("kind") == timers.KIND:
+            begun[record["run"]] = record
+        elif record["what"] == "end" and record["run"] in begun:
+            ended.add(begun[record["run"]]["message"])
     return [
-        TimerRun(each["name"], each["id"], each["from_s"], each["due_s"], each["at_s"], each["id"] in ended)
-        for each in begun
+        TimerRun(each["name"], each["message"], each["from_s"], each["due_s"], each["at_s"], each["message"] in ended)
+        for each in begun.values()
     ]
 
 
-def messages_of_timers(calls: Iterable[Record]) -> Counter[str]:
-    """How many messages of each timer Telegram has got."""
-    texts = (call["params"]["text"] for call in calls if _is_message(call))
-    return Counter(text.removeprefix(TEXT) for text in texts if text.startswith(TEXT))
-
-
 def messages_of_broadcast(calls: Iterable[Record]) -> Counter[int]:
-    """How many messages of the broadcast each chat has got."""
+    """How many messages of the main broadcast each chat has got."""
     sent = (call["params"] for call in calls if _is_message(call))
     return Counter(int(params["chat_id"]) for params in sent if params["text"] == broadcast.TEXT)
 
@@ -224,8 +250,13 @@ def _is_message(call: Record) -> bool:
 
 def _effect(call: Record) -> Effect:
     params = call["params"]
-    update, number, size, *_ = map(int, f"{params['text']}.1".split("."))
-    return Effect(call["at"], update, number, params.get("run"), params.get("fence"), size)
+    text, run, fence = params["text"], params.get("run"), params.get("fence")
+    kind, is_other, name = text.partition(" ")
+    if is_other:
+        update = int(name.partition(".")[0]) if kind == timers.KIND else 0
+        return Effect(call["at"], update, 0, run, fence, text=text)
+    update, number, size, *_ = map(int, f"{text}.1".split("."))
+    return Effect(call["at"], update, number, run, fence, size)
 
 
 def groups_in(runs: Iterable[HandlerRun]) -> dict[int, tuple[int, ...]]:

@@ -22,6 +22,7 @@ from redis.exceptions import RedisError
 from chaos.evidence.records import InjectedFault
 from chaos.faults.plan import PlannedFault
 from chaos.faults.proxy import Link, Network
+from chaos.systems.broadcast import BroadcastCommands
 from chaos.systems.processes import Processes
 from chatlanes.lanes.protocol import keys
 from chatlanes.sandbox.server import Server, start_server
@@ -40,6 +41,8 @@ WORKER_STOPS_WITHIN_S, POLLER_STOPS_WITHIN_S = 20.0, 5.0
 FAILED_CALLS = 4
 #: Waits shorter than FLOOD_WAIT are spent in the handler; after longer ones the update is handed out again.
 LONGEST_FLOOD_S = 9
+#: A start is killed after at most this many times of what one has taken: some have ended before.
+LONGEST_STARTS = 1.5
 
 #: Redis may be frozen, so give up soon.
 _IN_A_SECOND = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0, "max_retries": 1}
@@ -56,9 +59,10 @@ class FaultInjector:
     redis: Server
     telegram: Simulator
     lease_s: float
+    commands: BroadcastCommands
     pollers: Collection[str] = ()
     faults: list[InjectedFault] = field(default_factory=list)
-    _ends: list[threading.Timer] = field(default_factory=list)
+    _ends: list[threading.Thread] = field(default_factory=list)
 
     def inject(self, planned: PlannedFault) -> InjectedFault:
         """Carries out the fault and records it."""
@@ -70,6 +74,8 @@ class FaultInjector:
             for_s = self._on_redis(planned)
         elif planned.target == "telegram":
             self._on_telegram(planned)
+        elif planned.target == "broadcast":
+            for_s = self._on_broadcast(planned)
         elif planned.what == "terminate":
             updates = self._terminate(planned)
         elif planned.what.startswith(("cut_", "hole_")):
@@ -84,8 +90,8 @@ class FaultInjector:
 
     def end(self) -> None:
         """Waits until every fault with a duration is over."""
-        for timer in self._ends:
-            timer.join()
+        for each in self._ends:
+            each.join()
 
     def _kill(self, planned: PlannedFault) -> tuple[int, ...]:
         match planned.what:
@@ -147,7 +153,7 @@ class FaultInjector:
         try:
             with Redis.from_url(url, socket_timeout=1.0) as client:
                 leased: list[bytes] = client.zrange(keys.LEASES, 0, -1)
-            running = [each for each in leased if b":timer:" not in each and b":broadcast:" not in each]
+            running = [each for each in leased if each.count(b":") == 1]  # updates
             asked += [each.decode() for each in running[int(planned.amount * len(running)) :][:1]]
             if not asked:
                 return ()
@@ -167,6 +173,19 @@ class FaultInjector:
                 self.telegram.fault(times=FAILED_CALLS, status=502)
             case "lost_answers":
                 self.telegram.fault(method="sendMessage", times=FAILED_CALLS, takes_effect=True, reset=True)
+
+    def _on_broadcast(self, planned: PlannedFault) -> float:
+        """In a thread, because a command takes seconds, and more while Redis is away."""
+        steps = {
+            "pause": (self.commands.pause, LONGEST_LEASES * self.lease_s),
+            "kill_start": (self.commands.start_and_kill, LONGEST_STARTS * self.commands.takes_s),
+        }
+        step, longest_s = steps[planned.what]
+        for_s = planned.amount * longest_s
+        thread = threading.Thread(target=step, args=[for_s], name=planned.what)
+        thread.start()
+        self._ends.append(thread)
+        return for_s
 
     def _lasting(self, planned: PlannedFault, longest_leases: float, end: Callable[[], None]) -> float:
         return self._lasting_for(planned.amount * longest_leases * self.lease_s, end)

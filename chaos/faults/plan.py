@@ -13,6 +13,7 @@ OF_POLLERS = ("kill_all", "freeze", "stop", "cut_redis", "hole_redis", "cut_tele
 OF_REDIS = ("kill", "freeze", "cut", "forget_scripts", "outage", "stop_frozen")
 OF_TELEGRAM = ("flood", "trouble", "lost_answers")
 OF_UPDATES = ("terminate",)
+OF_BROADCASTS = ("pause", "kill_start")
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,10 @@ class PlannedFault:
 def faults(seed: int, system: System, every_s: float) -> Iterator[PlannedFault]:
     """Generates faults endlessly, one every `every_s` seconds on average."""
     chance = random.Random(seed)  # noqa: S311 - reproducible, not secret
-    weights = [6, 2, 6 if system.receives else 2, 2, 1, 1 if system.buried else 0]
+    weights = [6, 2, 6 if system.receives else 2, 2, 1, 1 if system.buried else 0, 1 if system.recipients else 0]
     while True:
         pause_s = chance.uniform(0.3, 1.7) * every_s
-        match chance.choices(["worker", "child", "poller", "redis", "telegram", "update"], weights)[0]:
+        match chance.choices(["worker", "child", "poller", "redis", "telegram", "update", "broadcast"], weights)[0]:
             case "worker":
                 what, target = chance.choice(OF_WORKERS), chance.choice(list(system.workers))
             case "child":
@@ -42,6 +43,8 @@ def faults(seed: int, system: System, every_s: float) -> Iterator[PlannedFault]:
                 what, target = chance.choice(OF_REDIS), "redis"
             case "telegram":
                 what, target = chance.choice(OF_TELEGRAM), "telegram"
-            case _:
+            case "update":
                 what, target = chance.choice(OF_UPDATES), "updates"
+            case _:
+                what, target = chance.choice(OF_BROADCASTS), "broadcast"
         yield PlannedFault(pause_s, what, target, chance.random())

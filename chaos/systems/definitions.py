@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from redis import Redis
 
-from chaos.systems import recipe
+from chaos.systems import recipe, schedules
 from chaos.systems.bot import HANDLED
 from chaos.systems.broadcast import unreached
 from chatlanes.bot.session.stored import SESSION
@@ -40,6 +40,9 @@ class System:
     lease_s: float | None
     give_up_after_s: float
     has_drills: bool = False
+    #: True if it has timers, schedules and broadcasts; and the number of recipients of the main broadcast (0: none).
+    has_timers: bool = False
+    recipients: int = 0
     #: True if its pollers are webhook receivers.
     receives: bool = False
     #: Further settings, how many updates follow another of their sender in the same chat, and the longest handler.
@@ -84,9 +87,10 @@ def _waiting_timers(client: Redis) -> int:
 
 
 def _dead_letters(client: Redis) -> frozenset[int]:
+    """The updates among them. A timer, an occurrence or a recipient that is buried is judged as lost."""
     message_ids: list[bytes] = client.zrange(keys.DEAD, 0, -1)  # type: ignore[assignment]
-    updates = [message_id for message_id in message_ids if b":broadcast:" not in message_id]
-    return frozenset(int(message_id.rpartition(b":")[2]) for message_id in updates)
+    names = [message_id.decode().partition(":")[2] for message_id in message_ids]
+    return frozenset(int(name) for name in names if name.isdecimal())
 
 
 def _sessions(client: Redis) -> dict[str, int]:
@@ -110,6 +114,8 @@ LANES = System(
     lease_s=None,
     give_up_after_s=120.0,
     has_drills=True,
+    has_timers=True,
+    settings={"SCHEDULES": schedules.PATH},
 )
 
 #: Ordered by chat only: Telegram keeps no order between the chats of a user, and repeated updates run late.
@@ -126,6 +132,7 @@ COLLECTING = replace(
     LANES,
     name="collecting",
     settings={
+        **LANES.settings,
         "COLLECT": "messages",
         "COLLECT_QUIET": "0.2",
         "COLLECT_MAX_WAIT": "1.5",

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
-from celery import current_task
-
+from chaos.systems.recording import message_id, recorded
 from chatlanes import Context
+from chatlanes.updates import keys_of
 
 #: How many timers each update sets; and the longest time until one is due.
 EACH, LONGEST_S = "CHAOS_TIMERS", "CHAOS_TIMERS_LONGEST_S"
-#: The file of their history, beside that of the updates.
-FILE = "timers.jsonl"
-#: Begins the text of their messages.
-TEXT = "timer "
+KIND = "timer"
 
 
 def names(update: int, each: int) -> list[str]:
@@ -32,12 +26,12 @@ def set_timers(ctx: Context, update: int) -> None:
 
 
 def on_timer(ctx: Context) -> None:
-    """Records its begin and end, and sends one message."""
+    """Records its run, and sends one message."""
     timer = ctx.timer
-    known = {"name": timer.name, "id": current_task.request.id, "due_s": timer.due.timestamp(), **timer.data}
-    _write("begin", **known)
-    ctx.reply(TEXT + timer.name)
-    _write("end", **known)
+    update, keys = int(timer.name.partition(".")[0]), keys_of(ctx.update, os.environ["ORDER_BY"])
+    times = {"due_s": timer.due.timestamp(), "from_s": timer.data["from_s"]}
+    with recorded(ctx, update, keys, kind=KIND, name=timer.name, message=message_id(), **times) as run:
+        run.call(0, ctx.chat_id, f"{KIND} {timer.name}")
 
 
 def _planned(update: int) -> Iterator[tuple[str, float]]:
@@ -45,12 +39,3 @@ def _planned(update: int) -> Iterator[tuple[str, float]]:
     chance = random.Random(update)  # noqa: S311 - reproducible, not secret
     for name in names(update, int(os.environ.get(EACH, "0"))):
         yield name, chance.random() * float(os.environ[LONGEST_S])
-
-
-def _write(what: str, **more: Any) -> None:
-    line = json.dumps({"what": what, "at_s": time.time(), **more}) + "\n"
-    file = os.open(Path(os.environ["CHAOS_HISTORY"]).with_name(FILE), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(file, line.encode())
-    finally:
-        os.close(file)

@@ -15,7 +15,7 @@ def sent_twice(*, unanswered: bool = False, noted: bool = False) -> Story:
 
 def counted(story: Story) -> tuple[int, int]:
     verdict = story.judged(1)
-    return verdict.twice_in_flight, len(verdict.violations[NEEDLESS])
+    return verdict.twice_in_flight.total(), len(verdict.violations[NEEDLESS])
 
 
 def test_unanswered_call_may_be_repeated() -> None:
@@ -24,6 +24,31 @@ def test_unanswered_call_may_be_repeated() -> None:
 
 def test_answered_call_must_not_be_repeated() -> None:
     assert counted(sent_twice()) == (0, 1)
+
+
+def test_the_fault_that_met_the_call_is_reported() -> None:
+    assert sent_twice(unanswered=True).judged(1).met_by == {"kill_all": 1}
+
+
+def test_unanswered_call_without_a_fault_must_not_be_repeated() -> None:
+    story = Story().run(1, 0.0, taken_back_s=3.5, says=(0.4,), unanswered=True).kills(9, 2.0)
+    story.injects("freeze", "threads", 0.3).injects("stop", "prefork", 0.3).injects("hole_redis", "prefork", 9.0)
+
+    assert counted(story.run(1, 4.0, 5.0, pid=2, says=(4.5,))) == (0, 1)
+
+
+@pytest.mark.parametrize("fault", [("lost_answers", "telegram"), ("freeze", "prefork"), ("outage", "redis")])
+def test_fault_during_an_unanswered_call_excuses_a_repeat(fault: tuple[str, str]) -> None:
+    story = Story().run(1, 0.0, taken_back_s=3.5, says=(0.4,), unanswered=True).injects(*fault, 0.3, 5.0)
+
+    assert counted(story.run(1, 4.0, 5.0, pid=2, says=(4.5,))) == (1, 0)
+
+
+def test_call_of_a_process_that_an_update_killed_may_be_repeated() -> None:
+    story = Story().run(1, 0.0, taken_back_s=3.5, says=(0.4,), unanswered=True)
+    story.run(480, 0.1, 0.6, keys=("chat:8",), end="die", taken_back_s=3.5)
+
+    assert story.run(1, 4.0, 5.0, pid=2, says=(4.5,)).judged(1).met_by == {"poison": 1}
 
 
 @pytest.mark.parametrize("fault", [("cut_redis", "prefork"), ("freeze", "prefork"), ("freeze", "redis")])
@@ -56,4 +81,4 @@ def test_equal_numbers_of_two_updates_are_two_messages() -> None:
     verdict = Story().run(1, 0.0, 1.0, says=(0.5, 0.6)).run(2, 1.0, 2.0, says=(1.5, 1.6)).judged(1, 2)
 
     assert verdict.is_clean
-    assert verdict.twice_in_flight == 0
+    assert not verdict.twice_in_flight

@@ -8,7 +8,7 @@ import pytest
 
 from chaos.check import timers
 from chaos.check.checker import check
-from chaos.evidence.records import Evidence, TimerRun, messages_of_timers, timers_in
+from chaos.evidence.records import Effect, Evidence, TimerRun, timers_in
 from tests.chaos.story import Story
 
 
@@ -19,8 +19,8 @@ def begun(name: str, at_s: float, *, message: str = "", due_s: float = 10.0, end
 def evidence(*runs: TimerRun, buried: Sequence[int] = (), unsent: Sequence[str] = ()) -> Evidence:
     """Two updates with two timers each."""
     found = Story().buries(*buried).evidence(5, 6)
-    sent = {run.name: 1 for run in runs if run.name not in unsent}
-    return Evidence(**{**vars(found), "timers": runs, "timers_each": 2, "timer_messages": sent})
+    sent = [Effect(run.at_s, 5, 0, None, None, text=f"timer {run.name}") for run in runs if run.name not in unsent]
+    return Evidence(**{**vars(found), "timers": runs, "timers_each": 2, "effects": sent})
 
 
 ALL = (begun("5.0", 10.1), begun("5.1", 10.2), begun("6.0", 10.3), begun("6.1", 13.0))
@@ -52,16 +52,23 @@ def test_timers_are_judged_with_the_updates() -> None:
     assert check(evidence(*ALL[1:])).violations["timers lost"]
 
 
+def test_updates_that_ran_with_an_earlier_one_set_no_timers() -> None:
+    found = Story().run(5, 1.0, 2.0, group=(5, 6)).evidence(5, 6)
+    assert [str(each) for each in timers.lost(Evidence(**{**vars(found), "timers_each": 1}))] == [
+        "the timer 5.0 has not run to its end"
+    ]
+
+
 def test_history_of_timers() -> None:
-    known = {"name": "5.0", "id": "1:timer:a", "from_s": 1.0, "due_s": 1.1}
+    known = {"id": 5, "what": "start", "kind": "timer", "name": "5.0", "from_s": 1.0, "due_s": 1.1}
     records = [
-        {"what": "begin", "at_s": 1.2, **known},
-        {"what": "end", "at_s": 1.3, **known},
-        {"what": "begin", "at_s": 1.4, **known, "id": "1:timer:b"},
+        {"run": "1", "at_s": 1.2, "message": "timer:a", **known},
+        {"run": "1", "at_s": 1.3, "id": 5, "what": "end"},
+        {"run": "2", "at_s": 1.4, "message": "timer:b", **known},
+        {"run": "3", "at_s": 1.5, "id": 6, "what": "start"},
+        {"run": "3", "at_s": 1.6, "id": 6, "what": "end"},
     ]
     assert timers_in(records) == [
-        TimerRun("5.0", "1:timer:a", 1.0, 1.1, 1.2, True),
-        TimerRun("5.0", "1:timer:b", 1.0, 1.1, 1.4, False),
+        TimerRun("5.0", "timer:a", 1.0, 1.1, 1.2, True),
+        TimerRun("5.0", "timer:b", 1.0, 1.1, 1.4, False),
     ]
-    calls = [{"ok": True, "method": "sendMessage", "params": {"text": text}} for text in ("5.0", "timer 5.1")]
-    assert messages_of_timers(calls) == {"5.1": 1}
