@@ -112,11 +112,11 @@ class Timers:
             due = _time_of(at_ms) if at_ms is not None else datetime.now(UTC) + timedelta(milliseconds=in_ms)
             self._by_hand[name] = Timer(name, content[KIND].get("data"), due)
             return name
-        described = f"({KIND}, chat {parsed.home})"
-        stored, bot_id = pack_update(described, _json(content)), self._stored.bot_id
-        self._stored.stage_timer(
-            SetTimer(self._owner(parsed), name, f"{bot_id}:{KIND}:", self._queue(parsed), stored, at_ms, in_ms)
-        )
+        stored, bot_id = pack_update(described(parsed.home), json_of(content)), self._stored.bot_id
+        owner, *former = self._owners(parsed)
+        for each in former:
+            self._stored.stage_timer(CancelTimer(each, name))
+        self._stored.stage_timer(SetTimer(owner, name, f"{bot_id}:{KIND}:", self._queue(parsed), stored, at_ms, in_ms))
         return name
 
     def cancel(self, name: str) -> None:
@@ -125,13 +125,14 @@ class Timers:
         if self._stored is None:
             self._by_hand.pop(name, None)
         else:
-            self._stored.stage_timer(CancelTimer(self._owner(parse(self._update)), name))
+            for owner in self._owners(parse(self._update)):
+                self._stored.stage_timer(CancelTimer(owner, name))
 
     def all(self) -> list[Timer]:
         """The timers of the chat, the next one first. Raises TimerError, and ParkUpdate if Redis does not answer."""
         if self._stored is None:
             return sorted(self._by_hand.values(), key=lambda timer: timer.due)
-        return [timer_from(found) for found in self._stored.timers(self._owner(parse(self._update)))]
+        return [timer_from(found) for found in self._stored.timers(*self._owners(parse(self._update)))]
 
     @property
     def _message_name(self) -> str:
@@ -140,12 +141,13 @@ class Timers:
             return self._stored.message_id.partition(":")[2]
         return str(self._update.get("update_id", KIND))
 
-    def _owner(self, parsed: ParsedUpdate) -> str:
+    def _owners(self, parsed: ParsedUpdate) -> list[str]:
+        """The owner of the chat's timers. After that of a supergroup that of its group, in a message about that."""
         assert self._stored is not None  # noqa: S101  checked by the callers
-        keys = by_chat(parsed)
+        keys = [f"chat:{chat}" for chat in reversed(parsed.migrates)] if parsed.migrates else by_chat(parsed)[:1]
         if not keys:
             raise TimerError(f"an update of kind {parsed.kind} has no chat, user or poll that a timer could belong to")
-        return f"{self._stored.bot_id}/{keys[0]}"
+        return [f"{self._stored.bot_id}/{key}" for key in keys]
 
     def _queue(self, parsed: ParsedUpdate) -> str:
         """Empty: that of the update. A timer of a payment is not urgent, and one of a broadcast does not yield."""
@@ -153,6 +155,11 @@ class Timers:
             return ""
         keys = keys_of(self._update, self._plan.order_by, parsed)
         return queue_of(keys, number(self._update.get("update_id")) or 0, self._plan.queues, self._plan.queue_group)
+
+
+def described(chat: int | None) -> str:
+    """The arguments of a timer's task, as Flower shows them."""
+    return f"({KIND}, chat {chat})"
 
 
 def timer_from(found: replies.StoredTimer) -> Timer:
@@ -220,6 +227,8 @@ def _place(parsed: ParsedUpdate) -> dict[str, Any]:
     if parsed.chat is not None:
         found = part(parsed.place, "chat")
         chat = {"id": parsed.chat, **({"type": found["type"]} if "type" in found else {})}
+    if parsed.migrates:
+        chat = {"id": parsed.migrates[1], "type": "supergroup"}
     topic = number(part(parsed.place, "direct_messages_topic").get("topic_id"))
     place = {
         "chat": chat,
@@ -235,7 +244,7 @@ def _place(parsed: ParsedUpdate) -> dict[str, Any]:
     return {name: value for name, value in place.items() if value is not None}
 
 
-def _json(content: Any) -> bytes:
+def json_of(content: Any) -> bytes:
     try:
         return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:  # half a surrogate pair, which users can send

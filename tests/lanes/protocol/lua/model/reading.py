@@ -95,7 +95,7 @@ class _Reading:
                 fields.append(rest[: int(length)])
                 rest = rest[int(length) :]
             names.append(text(fields[0]))
-        self.state.timer_fields[owner] = {name: () for name in names}
+        self.state.timer_fields[owner] = dict.fromkeys(names, ())
         assert len(self.state.timer_fields[owner]) == len(names), f"a timer of {owner} is stored twice"
 
     def overflow(self, owner: str, named: dict[bytes, bytes]) -> None:
