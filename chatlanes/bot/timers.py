@@ -112,7 +112,10 @@ class Timers:
             due = _time_of(at_ms) if at_ms is not None else datetime.now(UTC) + timedelta(milliseconds=in_ms)
             self._by_hand[name] = Timer(name, content[KIND].get("data"), due)
             return name
-        stored, bot_id = pack_update(described(parsed.home), json_of(content)), self._stored.bot_id
+        stored, bot_id = (
+            pack_update(described(parsed.migrates[1] if parsed.migrates else parsed.home), json_of(content)),
+            self._stored.bot_id,
+        )
         owner, *former = self._owners(parsed)
         for each in former:
             self._stored.stage_timer(CancelTimer(each, name))
