@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from chatlanes.broadcasts import Call, Feeder
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.store import Store
+from chatlanes.settings import Settings
 from tests.pipeline.conftest import MakePipeline
-from tests.support.pipeline import BOT_ID, Pipeline, message
+from tests.support.pipeline import BOT_ID, TOKEN, Pipeline, message
 from tests.support.waiting import until
 
 BOT = "tests.support.timer_bot:bot"
@@ -216,6 +218,20 @@ def test_a_timer_of_a_bot_without_on_timer_is_buried(make_pipeline: MakePipeline
     pipeline.worker("threads", 4)
     pipeline.command("lanes", "dead", "replay", buried)
     until(lambda: "a" in names(pipeline))
+
+
+def test_a_handler_of_a_broadcast_sets_timers_of_its_chats(make_pipeline: MakePipeline) -> None:
+    # Given a broadcast to two chats, whose handler sets a timer, which sets another one
+    pipeline = make_pipeline(BOT=BOT)
+    pipeline.worker("threads", 4)
+    feeder = Feeder(Store(pipeline.redis), Settings(bot_token=TOKEN))
+    feeder.broadcasts.store("b1", Call(handler="tests.support.timer_bot:remind"), [7, 8], 100.0)
+    feeder.start("b1")
+    # Then they run in these chats
+    until(lambda: len(names(pipeline)) == 4)
+    ran = sorted((event["chat"], event["name"]) for event in noted(pipeline, "ran"))
+    assert ran == [(7, "last"), (7, "reminder"), (8, "last"), (8, "reminder")]
+    assert pipeline.session(7) == {"fired": ["reminder", "last"]}
 
 
 GROUP, SUPERGROUP = -7, -1007
