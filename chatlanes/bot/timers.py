@@ -164,8 +164,8 @@ def _keys(parsed: ParsedUpdate) -> list[str]:
     """
     if parsed.kind == occurrences.KIND:
         raise TimerError(
-            "a schedule has no chat that a timer could belong to: write another Schedule for the later time, or start a "
-            "ctx.broadcast, whose handler has the chat of each recipient"
+            "a schedule has no chat that a timer could belong to: write another Schedule for the later time, or start "
+            "a ctx.broadcast, whose handler has the chat of each recipient"
         )
     if parsed.migrates:
         return [f"chat:{chat}" for chat in reversed(parsed.migrates)]

@@ -206,7 +206,7 @@ def test_timers_of_a_message_about_a_supergroup_belong_to_it() -> None:
         made, writes = timers(update)
         made.set(1, None, "a")
         removed, added = writes.staged
-        assert removed == CancelTimer("7/chat:-5", "a")
+        assert removed == CancelTimer("1/chat:-5", "a")
         assert isinstance(added, SetTimer)
         assert (added.owner, b'"chat":{"id":-1005,"type":"supergroup"}' in bytes(added.stored)) == (
             "7/chat:-1005",
