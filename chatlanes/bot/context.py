@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from chatlanes.bot.api import Api, HasFiles
 from chatlanes.bot.broadcasting import Broadcasting
 from chatlanes.bot.interrupts import Interrupts, PreviousApiCall, Shield
+from chatlanes.bot.migrated_timers import Migration, stage_moves
 from chatlanes.bot.occurrences import Occurrence, is_occurrence, occurrence_of
 from chatlanes.bot.session.session import DEFAULT_PLAN, Session, SessionPlan
 from chatlanes.bot.session.stored import Stored
@@ -342,6 +343,8 @@ class Context(Shorthands):
         # A session that was never read has nothing to stage, unless its group becomes a supergroup: then it moves.
         if "_session" in self.__dict__ or self._parsed.migration is not None:
             self._session.stage()
+        if self.stored is not None and self._parsed.migrates:
+            stage_moves(Migration(*self._parsed.migrates), self.stored, self.timer_plan)
 
     def call(self, method: str, /, **params: Any) -> Any:
         """Call any method of the Bot API and return its `result`, as decoded JSON.

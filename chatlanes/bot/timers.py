@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
+from chatlanes.bot import occurrences
 from chatlanes.bot.session import codec
 from chatlanes.bot.session.stored import Stored
 from chatlanes.lanes.protocol import replies
@@ -100,23 +101,27 @@ class Timers:
 
     def set(self, when: When, data: Any, name: str | None) -> str:
         """Raises TimerError and TypeError."""
+        parsed = parse(self._update)
+        keys = _keys(parsed)
         if not self._plan.has_on_timer:
             raise TimerError("this bot has no on_timer that could run the timer: write Bot(…, on_timer=…)")
         at_ms, in_ms = _checked_time(when)
         if name is None:
             name = f"{self._message_name}/{next(self._numbers)}"
         name = _checked_name(name)
-        parsed = parse(self._update)
         content = {KIND: {"name": name, **_data(data), **_place(parsed)}}
         if self._stored is None:
             due = _time_of(at_ms) if at_ms is not None else datetime.now(UTC) + timedelta(milliseconds=in_ms)
             self._by_hand[name] = Timer(name, content[KIND].get("data"), due)
             return name
-        described = f"({KIND}, chat {parsed.home})"
-        stored, bot_id = pack_update(described, _json(content)), self._stored.bot_id
-        self._stored.stage_timer(
-            SetTimer(self._owner(parsed), name, f"{bot_id}:{KIND}:", self._queue(parsed), stored, at_ms, in_ms)
+        stored, bot_id = (
+            pack_update(described(parsed.migrates[1] if parsed.migrates else parsed.home), json_of(content)),
+            self._stored.bot_id,
         )
+        owner, *former = self._owners(keys)
+        for each in former:
+            self._stored.stage_timer(CancelTimer(each, name))
+        self._stored.stage_timer(SetTimer(owner, name, f"{bot_id}:{KIND}:", self._queue(parsed), stored, at_ms, in_ms))
         return name
 
     def cancel(self, name: str) -> None:
@@ -125,13 +130,14 @@ class Timers:
         if self._stored is None:
             self._by_hand.pop(name, None)
         else:
-            self._stored.stage_timer(CancelTimer(self._owner(parse(self._update)), name))
+            for owner in self._owners(_keys(parse(self._update))):
+                self._stored.stage_timer(CancelTimer(owner, name))
 
     def all(self) -> list[Timer]:
         """The timers of the chat, the next one first. Raises TimerError, and ParkUpdate if Redis does not answer."""
         if self._stored is None:
             return sorted(self._by_hand.values(), key=lambda timer: timer.due)
-        return [timer_from(found) for found in self._stored.timers(self._owner(parse(self._update)))]
+        return [timer_from(found) for found in self._stored.timers(*self._owners(_keys(parse(self._update))))]
 
     @property
     def _message_name(self) -> str:
@@ -140,12 +146,9 @@ class Timers:
             return self._stored.message_id.partition(":")[2]
         return str(self._update.get("update_id", KIND))
 
-    def _owner(self, parsed: ParsedUpdate) -> str:
+    def _owners(self, keys: list[str]) -> list[str]:
         assert self._stored is not None  # noqa: S101  checked by the callers
-        keys = by_chat(parsed)
-        if not keys:
-            raise TimerError(f"an update of kind {parsed.kind} has no chat, user or poll that a timer could belong to")
-        return f"{self._stored.bot_id}/{keys[0]}"
+        return [f"{self._stored.bot_id}/{key}" for key in keys]
 
     def _queue(self, parsed: ParsedUpdate) -> str:
         """Empty: that of the update. A timer of a payment is not urgent, and one of a broadcast does not yield."""
@@ -153,6 +156,28 @@ class Timers:
             return ""
         keys = keys_of(self._update, self._plan.order_by, parsed)
         return queue_of(keys, number(self._update.get("update_id")) or 0, self._plan.queues, self._plan.queue_group)
+
+
+def _keys(parsed: ParsedUpdate) -> list[str]:
+    """The key of the chat that has the timers. After that of a supergroup that of its group, in a message about that.
+    Raises TimerError.
+    """
+    if parsed.kind == occurrences.KIND:
+        raise TimerError(
+            "a schedule has no chat that a timer could belong to: write another Schedule for the later time, or start "
+            "a ctx.broadcast, whose handler has the chat of each recipient"
+        )
+    if parsed.migrates:
+        return [f"chat:{chat}" for chat in reversed(parsed.migrates)]
+    keys = by_chat(parsed)[:1]
+    if not keys:
+        raise TimerError(f"an update of kind {parsed.kind} has no chat, user or poll that a timer could belong to")
+    return keys
+
+
+def described(chat: int | None) -> str:
+    """The arguments of a timer's task, as Flower shows them."""
+    return f"({KIND}, chat {chat})"
 
 
 def timer_from(found: replies.StoredTimer) -> Timer:
@@ -220,6 +245,8 @@ def _place(parsed: ParsedUpdate) -> dict[str, Any]:
     if parsed.chat is not None:
         found = part(parsed.place, "chat")
         chat = {"id": parsed.chat, **({"type": found["type"]} if "type" in found else {})}
+    if parsed.migrates:
+        chat = {"id": parsed.migrates[1], "type": "supergroup"}
     topic = number(part(parsed.place, "direct_messages_topic").get("topic_id"))
     place = {
         "chat": chat,
@@ -235,7 +262,7 @@ def _place(parsed: ParsedUpdate) -> dict[str, Any]:
     return {name: value for name, value in place.items() if value is not None}
 
 
-def _json(content: Any) -> bytes:
+def json_of(content: Any) -> bytes:
     try:
         return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:  # half a surrogate pair, which users can send

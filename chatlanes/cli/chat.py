@@ -1,4 +1,4 @@
-"""`lanes chat`: shows one chat: the updates in its lanes, its session, and the calls of its first update."""
+"""`lanes chat`: shows one chat: the updates in its lanes, the calls of its first update, its session and its timers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ import click
 from chatlanes.bot.session.stored import SESSION
 from chatlanes.cli.collected import with_size
 from chatlanes.cli.command import CommandContext, command
-from chatlanes.cli.formatting import moment, table
+from chatlanes.cli.formatting import age, moment, table
 from chatlanes.cli.selection import is_of_chat, wanted
 from chatlanes.cli.status import doing
+from chatlanes.cli.timers import shown, timers_of_chat
 from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.monitoring.inspection import Record
 from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.replies import StoredTimer
 
 #: The most updates shown of each lane.
 MOST_SHOWN = 20
+#: The most timers shown, the next ones.
+MOST_TIMERS = 5
 
 
 @command("chat")
@@ -26,7 +30,7 @@ MOST_SHOWN = 20
 @click.option("--bot", metavar="NAME", help="Only this bot.")
 @click.option("--content", "with_content", is_flag=True, help="Show the content of the session, not only its size.")
 def chat(lanes: CommandContext, chat: str, bot: str | None, with_content: bool) -> None:
-    """Show CHAT, a number or a key such as user:7: its lanes, what runs, its last errors, its session."""
+    """Show CHAT, a number or a key such as user:7: its lanes, what runs, its last errors, its session, its timers."""
     wanted(lanes, None, bot)
     found = [key for key in _lanes(lanes, chat) if bot in (None, _bot_of(lanes, key))]
     sessions = [name for name in _sessions(lanes, chat) if bot in (None, _bot_of(lanes, name))]
@@ -38,8 +42,11 @@ def chat(lanes: CommandContext, chat: str, bot: str | None, with_content: bool) 
     buried = [record for record in _dead(lanes, chat) if bot in (None, lanes.names.get(record.group))]
     if buried:
         click.echo(f"{len(buried)} buried: lanes dead list --chat {chat}")
-    if not (found or sessions or buried):
-        click.echo(f"{chat} has no waiting, running or buried updates, and no session")
+    timers = [timer for timer in timers_of_chat(lanes, chat) if bot in (None, _bot_of(lanes, timer.owner))]
+    if timers:
+        _show_timers(lanes, chat, timers)
+    if not (found or sessions or buried or timers):
+        click.echo(f"{chat} has no waiting, running or buried updates, no session and no timers")
 
 
 def _show_lane(lanes: CommandContext, key: str, paused: dict[str, int]) -> None:
@@ -78,6 +85,15 @@ def _show_session(lanes: CommandContext, name: str, *, with_content: bool) -> No
     click.echo(f"{name}: {len(stored):,} bytes{lasts}")
     if with_content:
         click.echo(_pretty(stored))
+
+
+def _show_timers(lanes: CommandContext, chat: str, timers: list[StoredTimer]) -> None:
+    """The next ones; `lanes timers list` shows all."""
+    now_ms = inspection.now_us(lanes.client) // 1000
+    for timer in timers[:MOST_TIMERS]:
+        click.echo(f"timer {shown(timer.name)}: due {moment(timer.at_ms)}, in {age((timer.at_ms - now_ms) / 1000)}")
+    if len(timers) > MOST_TIMERS:
+        click.echo(f"and {len(timers) - MOST_TIMERS:,} more timers: lanes timers list --chat {chat}")
 
 
 def _pretty(stored: bytes) -> str:

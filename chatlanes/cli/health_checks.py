@@ -177,7 +177,10 @@ def of_schedules(lanes: CommandContext) -> Iterator[Finding]:
     for bot_id, name, record, next_ms in found:
         what = f"schedule {name}"
         if next_ms is not None and next_ms < now_ms - MISSED_AFTER_MS:
-            sentence = f"was due at {moment(next_ms)} and was not fired: start a worker of bot {bot_id} with SCHEDULES"
+            sentence = (
+                f"was due at {moment(next_ms)} and was not fired: start a worker of bot {bot_id} with SCHEDULES, or if "
+                f"no worker should have it, run `chatlanes lanes schedules remove {name}`"
+            )
             yield Finding(False, what, sentence)
         elif record.after_ms > now_ms + MISSED_AFTER_MS:
             sentence = (

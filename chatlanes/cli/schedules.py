@@ -1,4 +1,4 @@
-"""`lanes schedules`: the schedules of the bots, with their last and next times.
+"""`lanes schedules`: the schedules of the bots, with their last and next times; removes one that no worker has.
 
 Reads what the workers have recorded in Redis; it does not import the bot.
 """
@@ -13,9 +13,10 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from chatlanes.bot.occurrences import ScheduleRecord, bot_of
-from chatlanes.cli.command import CommandContext, command
+from chatlanes.bot.occurrences import ScheduleRecord, bot_of, owner_of
+from chatlanes.cli.command import CommandContext, CommandError, command, lanes
 from chatlanes.cli.formatting import table
+from chatlanes.cli.selection import bot_option
 from chatlanes.lanes.protocol.store import Store
 
 
@@ -41,10 +42,22 @@ def _decoded(stored: dict[tuple[str, str], bytes]) -> Iterator[Recorded]:
             yield Recorded(bot_id, name, record, record.clockwork.next(record.after_ms))
 
 
-@command("schedules")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-def schedules(lanes: CommandContext, as_json: bool) -> None:
+as_json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+
+
+@lanes.group(invoke_without_command=True)
+@as_json_option
+@click.pass_context
+def schedules(ctx: click.Context, as_json: bool) -> None:
     """Show the schedules (SCHEDULES): expression, time zone, last and next time."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_, as_json=as_json)
+
+
+@command("list", schedules)
+@as_json_option
+def list_(lanes: CommandContext, as_json: bool) -> None:
+    """Show the schedules, as `lanes schedules` does."""
     _, found = recorded(lanes.store)
     if as_json:
         for each in found:
@@ -59,6 +72,24 @@ def schedules(lanes: CommandContext, as_json: bool) -> None:
         )
     else:
         click.echo("no worker has recorded a schedule (SCHEDULES)")
+
+
+@command("remove", schedules)
+@click.argument("name")
+@bot_option
+def remove(lanes: CommandContext, name: str, bot: str | None) -> None:
+    """Remove the record of the schedule NAME, which no worker has any more. A worker that has it begins it anew."""
+    _, found = recorded(lanes.store)
+    matching = [each for each in found if each.name == name and bot in (None, _bot(lanes, each), str(each.bot_id))]
+    if not matching:
+        raise CommandError(f"there is no schedule {name}: lanes schedules shows all")
+    if len(matching) > 1:
+        raise CommandError(f"{len(matching)} bots have a schedule {name}: add --bot")
+    [each] = matching
+    owner = owner_of(each.bot_id)
+    if not lanes.store.advance(owner, name, known=lanes.store.schedules()[1].get((owner, name), b""), record=b""):
+        raise CommandError(f"schedule {name} was fired at this moment, so a worker has it: end that worker first")
+    click.echo(f"removed schedule {name}")
 
 
 def _row(lanes: CommandContext, each: Recorded) -> list[str]:

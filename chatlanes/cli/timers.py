@@ -44,7 +44,7 @@ def list_(lanes: CommandContext, chat: str | None, bot: str | None, limit: int, 
         click.echo(f"the next {len(found)} of {count:,} (--limit)")
     now_ms = inspection.now_us(lanes.client) // 1000
     rows = [
-        [timer.id, moment(timer.at_ms), age((timer.at_ms - now_ms) / 1000), timer.owner, _shown(timer.name)]
+        [timer.id, moment(timer.at_ms), age((timer.at_ms - now_ms) / 1000), timer.owner, shown(timer.name)]
         for timer in found
     ]
     if rows:
@@ -63,7 +63,7 @@ def cancel(lanes: CommandContext, timer: str, chat: str | None, bot: str | None)
     if chat is None:
         found = _with_id(lanes, timer)
     else:
-        found = [each for each in _of_chat(lanes, chat) if each.name == timer and _is_of_bot(lanes, each, bot)]
+        found = [each for each in timers_of_chat(lanes, chat) if each.name == timer and _is_of_bot(lanes, each, bot)]
     if len(found) > 1:
         raise CommandError(f"{len(found)} timers are named {timer}: write one of the ids {_ids(found)}")
     if not found or not lanes.store.cancel(found[0].owner, found[0].name):
@@ -81,12 +81,12 @@ def _found(lanes: CommandContext, chat: str | None, bot: str | None, limit: int)
         bot_ids = [bot_id for bot_id, name in lanes.bot_ids.items() if name == bot]
         matching = lanes.store.timers(*(owner for each in bot_ids for owner in lanes.store.timer_owners(f"{each}/")))
     else:
-        matching = [timer for timer in _of_chat(lanes, chat) if _is_of_bot(lanes, timer, bot)]
+        matching = [timer for timer in timers_of_chat(lanes, chat) if _is_of_bot(lanes, timer, bot)]
     return matching[:limit], len(matching)
 
 
-def _of_chat(lanes: CommandContext, chat: str) -> list[StoredTimer]:
-    """Scans the names of all timers."""
+def timers_of_chat(lanes: CommandContext, chat: str) -> list[StoredTimer]:
+    """The timers of a chat, the next one first. Scans the names of all timers."""
     patterns = ["*" + re.sub(r"([\\*?\[\]])", r"\\\1", chat) + "*", f"*{_JOBS}*"]
     owners = {
         entry.decode().partition("\n")[0]
@@ -125,5 +125,5 @@ def _ids(found: Iterable[StoredTimer]) -> str:
     return ", ".join(timer.id for timer in found)
 
 
-def _shown(name: str) -> str:
+def shown(name: str) -> str:
     return name if len(name) <= 60 else f"{name[:59]}…"

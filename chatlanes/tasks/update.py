@@ -20,6 +20,7 @@ from chatlanes.bot.calls.run_calls import Calls, calls_of
 from chatlanes.bot.context import Context
 from chatlanes.bot.event_loop import EventLoop, event_loop
 from chatlanes.bot.interrupts import Interrupts
+from chatlanes.bot.migrated_timers import set_again
 from chatlanes.bot.session.stored import Stored
 from chatlanes.bot.timers import due_of, is_timer
 from chatlanes.lanes.runtime.blocking import run_blocking
@@ -102,6 +103,9 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
             if delivery is not None and (reason := reason_to_skip(served, ctx, delivery)):
                 skip(delivery, reason)
                 span.set(outcome="skipped")
+                return
+            if delivery is not None and settle_migrated(ctx, delivery):
+                span.set(outcome="moved")
                 return
             attempt(request, served, ctx, delivery, parking)
     except SoftTimeLimitExceeded as late:
@@ -288,6 +292,21 @@ def skip(delivery: lanes.Delivery, reason: str) -> None:
     """Settle the update without running its handler. Raises the same as `commit`."""
     commit(delivery, skipped=True)
     logger.info("%s: not run: %s", delivery.id, reason)
+
+
+def settle_migrated(ctx: Context, delivery: lanes.Delivery) -> bool:
+    """True for a timer of a group that has become a supergroup: it is settled, and set again for the new chat. Raises
+    the same as `commit`.
+    """
+    try:
+        write = set_again(ctx.update, delivery, ctx.timer_plan)
+    except lanes.LeaseLost as lost:
+        raise Ignore(f"the lease of {delivery.id} was lost before its handler began") from lost
+    if write is None:
+        return False
+    commit(delivery, [write])
+    logger.info("%s: not run here: its group has become a supergroup, and it runs in the new chat", delivery.id)
+    return True
 
 
 def park_unknown(message_id: str, delivery: lanes.Delivery | None) -> NoReturn:

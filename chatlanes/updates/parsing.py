@@ -99,6 +99,14 @@ class ParsedUpdate(NamedTuple):
         return None
 
     @property
+    def migrates(self) -> tuple[int, int] | None:
+        """The chat ids of a group and of the supergroup that it becomes."""
+        chat, other = self.chat, self.migration
+        if chat is None or other is None:
+            return None
+        return (chat, other) if number(self.body.get("migrate_to_chat_id")) is not None else (other, chat)
+
+    @property
     def poll(self) -> str | None:
         return text_id(self.body.get("id" if self.kind == "poll" else "poll_id"))
 

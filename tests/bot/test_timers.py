@@ -185,6 +185,35 @@ def test_a_timer_needs_a_place() -> None:
         made.set(1, None, "a")
 
 
+@pytest.mark.parametrize("plan", [TimerPlan(), TimerPlan(has_on_timer=False)])
+def test_the_function_of_a_schedule_is_told_what_to_do_instead(plan: TimerPlan) -> None:
+    made, writes = timers({"schedule": {"name": "digest", "due_ms": 1000}}, plan)
+    sentence = (
+        "a schedule has no chat that a timer could belong to: write another Schedule for the later time, or start a"
+    )
+    for call in (lambda: made.set(1, None, "a"), lambda: made.cancel("a"), made.all):
+        with pytest.raises(ValueError, match=sentence):
+            call()
+    assert writes.staged == []
+    with pytest.raises(ValueError, match=sentence):
+        context({"schedule": {"name": "digest", "due_ms": 1000}}).later(1)
+
+
+def test_timers_of_a_message_about_a_supergroup_belong_to_it() -> None:
+    group = {"chat": {"id": -5, "type": "group"}, "migrate_to_chat_id": -1005}
+    supergroup = {"chat": {"id": -1005, "type": "supergroup"}, "migrate_from_chat_id": -5}
+    for update in ({"update_id": 5, "message": group}, {"update_id": 6, "message": supergroup}):
+        made, writes = timers(update)
+        made.set(1, None, "a")
+        removed, added = writes.staged
+        assert removed == CancelTimer("1/chat:-5", "a")
+        assert isinstance(added, SetTimer)
+        assert (added.owner, b'"chat":{"id":-1005,"type":"supergroup"}' in bytes(added.stored)) == (
+            "7/chat:-1005",
+            True,
+        )
+
+
 def test_half_a_surrogate_pair_is_kept() -> None:
     made, writes = timers(UPDATE)
     made.set(1, "\ud83d", "a")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.replies import Kind
 from tests.cli.conftest import Cli
 
@@ -59,5 +60,18 @@ def test_long_lane_is_truncated(cli: Cli) -> None:
 
 
 def test_empty_chat(cli: Cli) -> None:
-    assert cli.said("chat", "7*") == ["7* has no waiting, running or buried updates, and no session"]
+    assert cli.said("chat", "7*") == ["7* has no waiting, running or buried updates, no session and no timers"]
     assert cli.code == 0
+
+
+def test_the_next_timers_of_the_chat_are_shown(cli: Cli) -> None:
+    for number in range(8):
+        message = NewMessage("1:timer:", "shop.0", b"{}\n", ["1/chat:7"])
+        cli.store.schedule(message, "1/chat:7", f"t{number}", in_ms=7_200_000 + number * 3_600_000)
+    cli.store.schedule(NewMessage("1:timer:", "shop.0", b"{}\n", ["1/chat:77"]), "1/chat:77", "x", in_ms=7_200_000)
+    lines = cli.said("chat", "7")
+    assert [re.sub(r"20\d\S+ \S+ UTC", "…", line) for line in lines] == [
+        "timer t0: due …, in 120 min",
+        *(f"timer t{number}: due …, in {number + 2} h" for number in range(1, 5)),
+        "and 3 more timers: lanes timers list --chat 7",
+    ]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from chatlanes.bot.occurrences import ScheduleRecord, owner_of
+from chatlanes.lanes.protocol.store import Store
 from tests.cli.conftest import Cli
 
 HOUR_MS = 3_600_000
@@ -52,5 +55,28 @@ def test_check_names_schedules_that_are_not_fired(cli: Cli) -> None:
     # Then check names the last two
     late, early = sorted((line for line in cli.said("check") if "schedule" in line), reverse=True)
     assert late.startswith("WRONG schedule late: was due at 20")
-    assert late.endswith("and was not fired: start a worker of bot 7 with SCHEDULES")
+    assert "and was not fired: start a worker of bot 7 with SCHEDULES, or" in late
+    assert late.endswith("run `chatlanes lanes schedules remove late`")
     assert early.startswith("WRONG schedule early: is not fired before 20")
+
+
+def test_a_schedule_that_no_worker_has_is_removed(cli: Cli) -> None:
+    # Given the record of a schedule that is not in SCHEDULES any more, and others
+    put(cli, "late", ScheduleRecord("0 * * * *", "UTC", ms(cli, -3)))
+    put(cli, "late", ScheduleRecord("0 * * * *", "UTC", ms(cli, -3)), bot_id=8)
+    put(cli, "good", ScheduleRecord("0 * * * *", "UTC", ms(cli)))
+    assert cli.said("schedules", "remove", "late") == ["2 bots have a schedule late: add --bot"]
+    assert cli.code == 1
+    # When it is removed, Then check does not name it any more
+    assert cli.said("schedules", "remove", "late", "--bot", "7") == ["removed schedule late"]
+    assert cli.said("schedules", "remove", "late") == ["removed schedule late"]
+    assert not [line for line in cli.said("check") if "schedule" in line]
+    assert [line.split()[1] for line in cli.said("schedules", "list")[1:]] == ["good"]
+    assert cli.said("schedules", "remove", "late") == ["there is no schedule late: lanes schedules shows all"]
+
+
+def test_a_schedule_that_is_fired_at_the_moment_is_not_removed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(cli, "good", ScheduleRecord("0 * * * *", "UTC", ms(cli)))
+    monkeypatch.setattr(Store, "advance", lambda *_, **__: False)
+    [line] = cli.said("schedules", "remove", "good")
+    assert line == "schedule good was fired at this moment, so a worker has it: end that worker first"

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from chatlanes.broadcasts import Call, Feeder
 from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.store import Store
+from chatlanes.settings import Settings
 from tests.pipeline.conftest import MakePipeline
-from tests.support.pipeline import BOT_ID, Pipeline, message
+from tests.support.pipeline import BOT_ID, TOKEN, Pipeline, message
 from tests.support.waiting import until
 
 BOT = "tests.support.timer_bot:bot"
@@ -215,6 +218,92 @@ def test_a_timer_of_a_bot_without_on_timer_is_buried(make_pipeline: MakePipeline
     pipeline.worker("threads", 4)
     pipeline.command("lanes", "dead", "replay", buried)
     until(lambda: "a" in names(pipeline))
+
+
+def test_a_handler_of_a_broadcast_sets_timers_of_its_chats(make_pipeline: MakePipeline) -> None:
+    # Given a broadcast to two chats, whose handler sets a timer, which sets another one
+    pipeline = make_pipeline(BOT=BOT)
+    pipeline.worker("threads", 4)
+    feeder = Feeder(Store(pipeline.redis), Settings(bot_token=TOKEN))
+    feeder.broadcasts.store("b1", Call(handler="tests.support.timer_bot:remind"), [7, 8], 100.0)
+    feeder.start("b1")
+    # Then they run in these chats
+    until(lambda: len(names(pipeline)) == 4)
+    ran = sorted((event["chat"], event["name"]) for event in noted(pipeline, "ran"))
+    assert ran == [(7, "last"), (7, "reminder"), (8, "last"), (8, "reminder")]
+    assert pipeline.session(7) == {"fired": ["reminder", "last"]}
+
+
+GROUP, SUPERGROUP = -7, -1007
+
+
+def in_group(number: int, do: str, chat: int = GROUP, **more: Any) -> dict[str, Any]:
+    update = message(number, chat, user=5, do=do)
+    update["message"] |= {"chat": {"id": chat, "type": "group" if chat == GROUP else "supergroup"}, **more}
+    return update
+
+
+def timers_in(pipeline: Pipeline, chat: int) -> list[str]:
+    return [timer.name for timer in Store(pipeline.redis).timers(f"{BOT_ID}/chat:{chat}")]
+
+
+def make_due(pipeline: Pipeline) -> None:
+    pipeline.redis.zadd(keys.TIMERS, dict.fromkeys(pipeline.redis.zrange(keys.TIMERS, 0, -1), 1))
+
+
+@pytest.mark.parametrize("order_by", ["chat", "chat+user"])
+def test_timers_of_a_group_move_to_its_supergroup(make_pipeline: MakePipeline, order_by: str) -> None:
+    # Given timers of a group
+    pipeline = make_pipeline(BOT=BOT, ORDER_BY=order_by, QUEUES=2)
+    pipeline.worker("threads", 4)
+    pipeline.poller()
+    pipeline.push(
+        in_group(1, "later:a_60000 later:b_60000 later:c_60000 later:d_60000"), message(1, 8, do="later:a_60000")
+    )
+    pipeline.drained()
+    # When it becomes a supergroup, and the handler of one of the messages about it changes some
+    pipeline.push(in_group(2, "cancel:b later:c_70000 show:all", migrate_to_chat_id=SUPERGROUP))
+    pipeline.drained()
+    pipeline.push(in_group(3, "show:all", SUPERGROUP, migrate_from_chat_id=GROUP))
+    pipeline.push(in_group(4, "cancel:d show:all", SUPERGROUP))
+    pipeline.drained()
+    # Then the handler sees them in both chats, and they belong to the new one
+    assert [event["names"] for event in noted(pipeline, "shown")] == [["a", "d", "c"], ["a", "d", "c"], ["a", "c"]]
+    assert (timers_in(pipeline, GROUP), timers_in(pipeline, SUPERGROUP)) == ([], ["a", "c"])
+    # And each runs there, once
+    make_due(pipeline)
+    until(lambda: len(names(pipeline)) == 3)
+    pipeline.drained()
+    assert sorted((event["name"], event["chat"]) for event in noted(pipeline, "ran")) == [
+        ("a", SUPERGROUP),
+        ("a", 8),
+        ("c", SUPERGROUP),
+    ]
+    sent = [call["params"]["chat_id"] for call in pipeline.simulator.calls("sendMessage")]
+    assert sorted(sent) == [SUPERGROUP, SUPERGROUP, 8]
+
+
+def test_a_timer_that_has_fired_when_its_group_becomes_a_supergroup_runs_in_the_new_chat(
+    make_pipeline: MakePipeline,
+) -> None:
+    # Given a timer that waits in the lane of its group behind the message about its supergroup
+    pipeline = make_pipeline(BOT=BOT, RETRY_BACKOFF=0)
+    worker = pipeline.worker("threads", 4)
+    pipeline.poller()
+    pipeline.push(in_group(1, "later:a_500"), in_group(2, "gate:g"), in_group(3, "", migrate_to_chat_id=SUPERGROUP))
+    until(lambda: pipeline.count("fired") == 1)
+    pipeline.open("g")
+    until(lambda: len(names(pipeline)) == 1)
+    # And one that an update of the old chat sets later
+    pipeline.push(in_group(4, "later:b_300"))
+    until(lambda: len(names(pipeline)) == 2)
+    pipeline.drained()
+    # Then both run in the new chat, with the time at which they were due, and each once
+    worker.tells("its group has become a supergroup, and it runs in the new chat")
+    ran = [(event["name"], event["chat"]) for event in noted(pipeline, "timer")]
+    assert ran == [("a", SUPERGROUP), ("b", SUPERGROUP)]
+    assert pipeline.session(SUPERGROUP) == {"fired": ["a", "b"]}
+    assert waiting(pipeline) == []
 
 
 def _now_ms(pipeline: Pipeline) -> int:

@@ -36,6 +36,11 @@ def at(ctx: Context, order: str) -> None:
     note("set", name=ctx.later(datetime.now(UTC) + timedelta(milliseconds=int(ms)), {"do": ""}, name))
 
 
+def remind(ctx: Context) -> None:
+    """The handler of a broadcast."""
+    note("set", name=ctx.later(0.1, {"do": "later:last_100"}, "reminder"))
+
+
 def show(ctx: Context, _: str) -> None:
     note("shown", names=[timer.name for timer in ctx.timers()], data=[timer.data for timer in ctx.timers()])
 

@@ -52,6 +52,7 @@ class Stored:
         #: The numbers of things that the run does not name, the same in each run.
         self.numbers = count(1)
         self._timers: dict[tuple[str, str], SetTimer | CancelTimer] = {}
+        self._first: list[Write] = []
 
     @property
     def message_id(self) -> str:
@@ -108,6 +109,10 @@ class Stored:
         order = self._order or frozenset()
         return key.partition("/")[0] in order or key in order or WHOLE_BOT in order
 
+    def stage_first(self, writes: list[Write]) -> None:
+        """Do these writes before the staged timers when the update is settled."""
+        self._first = writes
+
     def stage_timer(self, write: SetTimer | CancelTimer) -> None:
         """Set or cancel a timer when the update is settled."""
         self._timers[write.owner, write.name] = write
@@ -140,7 +145,7 @@ class Stored:
     @property
     def writes(self) -> list[Write]:
         """The writes to commit."""
-        return [*self._moves.values(), *self._staged.values(), *self._timers.values()]
+        return [*self._moves.values(), *self._staged.values(), *self._first, *self._timers.values()]
 
     def _read(self, *wanted: str) -> None:
         try:

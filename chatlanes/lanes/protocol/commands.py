@@ -134,7 +134,24 @@ class CancelTimer:
     name: str
 
 
-Write = Set | Delete | Move | Add | Push | SetTimer | CancelTimer
+@dataclass(frozen=True, slots=True)
+class MoveTimer:
+    """A write of a commit: gives a timer another owner and another message, and keeps its id and when it is due.
+
+    Nothing happens if it is not the timer with this `id` any more. If the new owner has a timer of the same name, that
+    one remains, and this one is removed.
+    """
+
+    owner: str
+    name: str
+    id: str
+    to: str
+    queue: str
+    stored: str | bytes
+    lanes: Sequence[str] = ()
+
+
+Write = Set | Delete | Move | Add | Push | SetTimer | CancelTimer | MoveTimer
 
 
 def only_seen(scope: str, number: int) -> NewMessage:
@@ -206,6 +223,9 @@ def write_row(write: Write) -> tuple[Argument, ...]:
         fields = _join_fields(write.id, write.queue, _joined_lanes(write.lanes), write.stored)
         what, time_ms = ("in", write.in_ms) if write.at_ms is None else ("at", write.at_ms)
         return what, timer_key(write.owner, write.name), fields, time_ms
+    if isinstance(write, MoveTimer):
+        fields = _join_fields(write.id, write.queue, _joined_lanes(write.lanes), write.stored)
+        return "assign", timer_key(write.owner, write.name), fields, timer_key(write.to, write.name)
     if isinstance(write, CancelTimer):
         return "cancel", timer_key(write.owner, write.name), "", 0
     return "delete", write.key, "", 0

@@ -30,8 +30,10 @@ DELAYED = "lanes:delayed"
 COLLECTING = "lanes:collecting"
 #: zset: <owner>, a newline, <name> of a timer -> due, ms
 TIMERS = "lanes:timers"
-#: string, named by an owner: its timers, as lua/lib/timers.lua describes them
+#: string, named by an owner: its timers, as lua/lib/timer_records.lua describes them
 TIMER = "lanes:timer:"
+#: hash, named by an owner: the timers that do not fit into that string: name -> the timer, as in the string
+OVERFLOW = "lanes:overflow:"
 #: hash: <owner>, a newline, <name> of a schedule -> what its owner keeps of it, such as its last occurrence
 SCHEDULES = "lanes:schedules"
 #: zset: message id -> buried at, ms

@@ -243,23 +243,14 @@ def previous_calls_answer(journal: dict[bytes, bytes]) -> list[PreviousCall]:
     return [call for *_, call in sorted(found)]
 
 
-#: As in lua/lib/timer_records.lua.
-_PLAIN = b'{"headers":{"task":"%s","argsrepr":"%s"}}\n[[%s'
-_ENDING = b',{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]'
-
-
-def timers_answer(owner: str, stored: bytes | None) -> list[tuple[str, list[bytes]]]:
-    """The name of each timer of an owner, and its id, queue, lanes and stored form (lua/lib/timer_records.lua)."""
-    fields, rest = [], stored or b""
-    while rest:
-        length, _, rest = rest.partition(b":")
-        fields.append(rest[: int(length)])
-        rest = rest[int(length) :]
-    found = []
-    for name, id_, queue, lanes, short in zip(*[iter(fields)] * 5, strict=True):
-        whole = _PLAIN % tuple(short.split(b"\x1c", 3)[1:]) + _ENDING if short.startswith(b"\x1c") else short
-        found.append((name.decode(), [id_, queue, owner.encode() if lanes == b"\n" else lanes, whole]))
-    return found
+def timers_answer(answer: list[bytes]) -> list[StoredTimer]:
+    """The next one first."""
+    found = [
+        StoredTimer(owner, name, int(at_ms), id_, queue, lanes.split("\n"), stored)
+        for *plain, stored in zip(*[iter(answer)] * 7, strict=True)
+        for owner, name, at_ms, id_, queue, lanes in [texts(plain)]
+    ]
+    return sorted(found, key=lambda timer: timer.at_ms)
 
 
 def read_answer(answers: list[Any], fence: str) -> Read | None:

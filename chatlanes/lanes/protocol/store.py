@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from redis import Redis
 
@@ -57,6 +57,7 @@ from chatlanes.lanes.runtime.blocking import run_blocking
 SWEEP_LIMIT = 500
 REPAIR_LIMIT = 200
 PURGE_LIMIT = 500
+OWNERS_AT_ONCE = 500
 
 
 #: The messages of a lane key, a queue, or a group of queues can be paused.
@@ -176,16 +177,11 @@ class Store:
 
     def timers(self, *owners: str) -> list[StoredTimer]:
         """The timers of these owners, the next one first."""
-        if not owners:
-            return []
-        names = [keys.TIMER + owner for owner in owners]
-        values = cast("list[bytes | None]", run_blocking(lambda: self.client.mget(names)))
-        found = [
-            (owner, name, fields)
-            for owner, value in zip(owners, values, strict=True)
-            for name, fields in timers_answer(owner, value)
-        ]
-        return self._timers(found)
+        verb, answer = script("timers_of"), list[bytes]()
+        for start in range(0, len(owners), OWNERS_AT_ONCE):
+            some = [(owner,) for owner in owners[start : start + OWNERS_AT_ONCE]]
+            answer += verb.run(self.client, verb.command(group=some))
+        return timers_answer(answer)
 
     def timer_owners(self, prefix: str) -> list[str]:
         """The owners of timers that begin with `prefix`, sorted. Scans all timers, in small steps."""
@@ -196,26 +192,9 @@ class Store:
     def next_timers(self, start: int = 0, count: int = 100) -> list[StoredTimer]:
         """Of all timers the next ones, without the first `start`."""
         entries: list[Any] = self.client.zrange(keys.TIMERS, start, start + count - 1)
-        found = []
-        for owner, name in (entry.decode().split("\n") for entry in entries):
-            fields = dict(timers_answer(owner, self._get(keys.TIMER + owner))).get(name)
-            found += [(owner, name, fields)] if fields else []
-        return self._timers(found)
-
-    def _get(self, key: str) -> bytes | None:
-        value: Any = self.client.get(key)
-        return cast("bytes | None", value)
-
-    def _timers(self, found: list[tuple[str, str, list[bytes]]]) -> list[StoredTimer]:
-        if not found:
-            return []
-        scores: list[Any] = self.client.zmscore(keys.TIMERS, [keys.timer(owner, name) for owner, name, _ in found])
-        timers = [
-            StoredTimer(owner, name, int(score), id_.decode(), queue.decode(), lanes.decode().split("\n"), stored)
-            for (owner, name, (id_, queue, lanes, stored)), score in zip(found, scores, strict=True)
-            if score is not None
-        ]
-        return sorted(timers, key=lambda timer: timer.at_ms)
+        places = [tuple(entry.decode().split("\n")) for entry in entries]
+        found = {(timer.owner, timer.name): timer for timer in self.timers(*{owner for owner, _ in places})}
+        return [found[place] for place in places if place in found]
 
     def advance(
         self,

@@ -153,6 +153,16 @@ class Delivery:
         [journal] = self.journal.retry_until_done(lambda: self.lanes.pipelined.run(command))
         return previous_calls_answer(journal)
 
+    def has_made_calls(self) -> bool:
+        """True if an earlier run of the message has begun a call, and it was not refused. While Redis does not answer,
+        behaves like `park`.
+        """
+        if not (self.failed or self.died or self.is_replayed):
+            return False
+        command = PipelinedCommand(None, ["HVALS", keys.journal(self.id)])
+        [calls] = self.journal.retry_until_done(lambda: self.lanes.pipelined.run(command))
+        return any(call.startswith((b"begun ", b"done ")) for call in calls)
+
     def shield(self) -> None:
         """Keep this run from being interrupted until `unshield`. Raises Interrupted or LeaseLost, like a call. While
         Redis does not answer, behaves like `park`.

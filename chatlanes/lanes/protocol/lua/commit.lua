@@ -6,7 +6,8 @@
 --       `move` to the key `value`, which is overwritten (if `key` does not exist, nothing happens), `add` time_ms to
 --       the field `value` of the hash `key`, `push` to the end of the list `key`, `at` or `in`: set the timer `key` for
 --       a time, or in a time from now (`value`: its id, its queue, its lanes and its stored form, as timers.lua joins
---       fields; an empty queue and empty lanes are those of this message), or `cancel`
+--       fields; an empty queue and empty lanes are those of this message), `cancel`, or `assign`: the timer `key`
+--       becomes the timer `time_ms`, with this `value`
 -- Returns 1, or 0 if the lease was lost and nothing was changed
 local id, fence, skipped = unpack(ARGV, 1, 3)
 
@@ -28,6 +29,8 @@ for i = 4, #ARGV, 4 do
     redis.call('RPUSH', key, value)
   elseif what == 'cancel' then
     cancel_timer(key)
+  elseif what == 'assign' then
+    assign_timer(key, time_ms, unpack((fields_of(value, 1, 4))))
   elseif what == 'at' or what == 'in' then
     local timer_id, timer_queue, timer_lanes, stored = unpack((fields_of(value, 1, 4)))
     local due_ms = time_ms + (what == 'in' and now_ms or 0)

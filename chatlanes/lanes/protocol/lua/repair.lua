@@ -45,7 +45,7 @@ local checks = {
   held = function(id) fix_held(id, fix) end,
 }
 
-local check_key = { [TIMER] = function(owner) repair_timers_of(owner, fix) end }
+local check_key = { [TIMER] = repair_timers_of, [OVERFLOW] = repair_overflow_of }
 local function is_lost(id) return redis.call('EXISTS', MESSAGE .. id) == 0 end
 
 check_key[MESSAGE] = function(id)
@@ -83,7 +83,7 @@ local scanned = redis.call('SCAN', cursor, 'MATCH', 'lanes:*', 'COUNT', limit)
 for _, key in ipairs(scanned[2]) do
   local prefix = string.match(key, '^lanes:%l+:')
   if key == TIMERS then repair_times(fix) end
-  if check_key[prefix] then check_key[prefix](string.sub(key, #prefix + 1)) end
+  if check_key[prefix] then check_key[prefix](string.sub(key, #prefix + 1), fix) end
 end
 count('repaired', fixed)
 wake_workers()

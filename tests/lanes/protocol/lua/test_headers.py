@@ -11,7 +11,7 @@ import pytest
 
 import chatlanes.lanes.protocol
 from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import CancelTimer, Delete, Guard, Move, NewMessage, Set, SetTimer
+from chatlanes.lanes.protocol.commands import CancelTimer, Delete, Guard, Move, MoveTimer, NewMessage, Set, SetTimer
 from chatlanes.lanes.protocol.replies import History, Kind
 from chatlanes.lanes.protocol.scripts import Argument, Script, chunks, script
 from chatlanes.lanes.protocol.store import Store
@@ -204,14 +204,18 @@ CALLS: list[tuple[str, Any, Any, int, int]] = [
         lambda s: s.commit(
             "1",
             "5",
-            [Set("k", b"v"), Delete("k"), Move("k", "l"), SetTimer("o", "n", "2", "q", b"x"), CancelTimer("o", "n")],
+            [
+                *(Set("k", b"v"), Delete("k"), Move("k", "l"), SetTimer("o", "n", "2", "q", b"x")),
+                *(CancelTimer("o", "n"), MoveTimer("o", "n", "2", "p", "q", b"x")),
+            ],
         ),
         1,
         0,
-        5,
+        6,
     ),
     ("schedule", lambda s: s.schedule(NewMessage("1", "q", b"x", ["a"]), "o", "n", in_ms=1), 1, 0, 0),
     ("cancel", lambda s: s.cancel("o", "n"), 1, 0, 0),
+    ("timers_of", lambda s: s.timers("o", "p"), [], 0, 2),
     ("begin", lambda s: s.begin("1", "5", lease_ms=1, position="1", what="x"), [b"begun"], 0, 0),
     ("end", lambda s: s.end("1", "5", position="1", what="x", kind=Kind.DONE), 1, 0, 0),
     ("shield", lambda s: s.shield("1", "5", shielded=True), 1, 0, 0),

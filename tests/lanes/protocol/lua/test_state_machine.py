@@ -20,7 +20,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from redis import Redis
 
 from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import CancelTimer, Delete, Group, Move, NewMessage, Set, SetTimer, Write
+from chatlanes.lanes.protocol.commands import (
+    CancelTimer,
+    Delete,
+    Group,
+    Move,
+    MoveTimer,
+    NewMessage,
+    Set,
+    SetTimer,
+    Write,
+)
 from chatlanes.lanes.protocol.replies import Fetched, Kind, Leased, Noted, Outcome, Shielded
 from chatlanes.lanes.protocol.store import Store
 from tests.lanes.protocol.lua.model.lanes import HOLD_MINUTES, SUSPECT_AFTER, Model, ModelMessage
@@ -50,6 +60,7 @@ KEYS = [
     keys.DEAD,
     keys.TIMERS,
     *map(keys.TIMER.__add__, OWNERS),
+    *map(keys.OVERFLOW.__add__, OWNERS),
     *map(keys.pending, "qr"),
     *map(keys.lane, "abcd"),
 ]
@@ -90,6 +101,16 @@ some_writes = st.lists(
         st.builds(Move, a_kept_key, a_kept_key),
         st.builds(CancelTimer, an_owner, a_name),
         st.builds(
+            MoveTimer,
+            an_owner,
+            a_name,
+            st.just(""),
+            an_owner,
+            st.sampled_from(QUEUES),
+            st.just(""),
+            lanes=some_lanes,
+        ),
+        st.builds(
             SetTimer,
             an_owner,
             a_name,
@@ -104,6 +125,7 @@ some_writes = st.lists(
 )
 a_position = st.sampled_from(["1", "2", "3", "hook1/1", "hook1/2"])
 a_call = st.sampled_from(["x", "x", "x", "y"])
+LARGE = "x" * 2048
 LATE = ["settle", "commit", "release", "death", "retry", "park", "bury", "renew", "begin", "end", "shield"]
 
 
@@ -280,17 +302,26 @@ class LanesMachine(RuleBasedStateMachine):
     @rule(data=st.data(), writes=some_writes, skipped=st.booleans())
     def commit(self, data: st.DataObject, writes: list[Write], skipped: bool) -> None:
         item = self.draw(data, self.model.in_state("leased"))
-        writes = [self.named(write) if isinstance(write, SetTimer) else write for write in writes]
+        writes = [self.named(write) if isinstance(write, SetTimer) else self.known(write) for write in writes]
         assert self.store.commit(item.id, str(item.fence), writes, skipped=skipped) is Outcome.DONE
         self.model.commit(item, writes)
         self.model.counts["skipped"] += skipped
         self.settled += item.names
         self.compare()
 
+    def known(self, write: Write) -> Write:
+        """For the move of a timer the id that it has, unless there is none."""
+        if not isinstance(write, MoveTimer):
+            return write
+        timer = self.model.timers.get(keys.timer(write.owner, write.name))
+        id_ = timer.id if timer else "none"
+        return replace(write, id=id_, stored=f"body of {id_}")
+
     def named(self, timer: SetTimer) -> SetTimer:
-        """The timer with an id and a stored form of its own."""
+        """The timer with an id and a stored form of its own. Some are too large for the string of their owner."""
         self.timers += 1
-        return replace(timer, id=f"timer:{self.timers}", stored=f"body of timer:{self.timers}")
+        id_ = LARGE * (self.timers % 3 == 0) + f"timer:{self.timers}"
+        return replace(timer, id=id_, stored=f"body of {id_}")
 
     @rule(owner=an_owner, name=a_name, lanes=some_lanes, queue=st.sampled_from(QUEUES), minutes=some_minutes)
     def schedule(self, owner: str, name: str, lanes: list[str], queue: str, minutes: int) -> None:
@@ -556,7 +587,7 @@ class LanesMachine(RuleBasedStateMachine):
         for key, timer in [*self.model.timers.items()]:
             if lost == keys.TIMERS:
                 self.model.timers[key] = replace(timer, minutes=0)
-            elif lost == keys.TIMER + timer.owner:
+            elif lost == (keys.OVERFLOW if timer.id.startswith(LARGE) else keys.TIMER) + timer.owner:
                 del self.model.timers[key]
         self.compare()
 

@@ -8,8 +8,9 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
+from chatlanes.lanes.leases.recoverer import SWEEP_EVERY_S
 from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import CancelTimer, NewMessage, SetTimer
+from chatlanes.lanes.protocol.commands import CancelTimer, MoveTimer, NewMessage, SetTimer
 from chatlanes.lanes.protocol.replies import Outcome
 from chatlanes.lanes.protocol.store import SWEEP_LIMIT, Store
 from tests.lanes.protocol.lua.model.reading import read
@@ -26,10 +27,14 @@ from tests.lanes.protocol.lua.model.state import (
     waiting,
 )
 
-A, B, C, D = (f"1:{number}" for number in range(10, 14))
+A, B, C, D, E = (f"1:{number}" for number in range(10, 15))
 
 #: How many timers one sweep fires.
 FIRED = 100
+#: A timer that is due sooner wakes a worker when it is set.
+SOON_S = 5
+#: About the size of an owner's string, above which its timers are in a hash.
+FULL = 2048
 
 
 def new(message_id: str, *lanes: str, **more: Any) -> NewMessage:
@@ -52,18 +57,19 @@ def test_a_timer_is_in_no_lane_until_it_is_due(client: Redis, store: Store) -> N
     seed(client, state_with(ready(A, "a")))
     assert store.schedule(new(B, "a", "b"), "me", "wake", in_ms=10 * MINUTE_MS)
     timer = TimerState("me", "wake", B, 10, ("a", "b"))
-    # A worker is woken, because it must know when the timer is due
     assert read(client) == state_with(ready(A, "a"), timers=[timer], counts=counted(scheduled=1))
     assert store.turn(["q"], holder="w", lease_ms=LEASE_MS, room=1).due_s == pytest.approx(600, abs=60)
     assert store.sweep(LEASE_MS).next_ms == pytest.approx(600_000, abs=60_000)
 
 
-def test_only_the_next_timer_wakes_a_worker(client: Redis, store: Store) -> None:
-    seed(client, state_with(timers=[TimerState("me", "first", A, 5)]))
-    store.schedule(new(B), "me", "later", in_ms=10 * MINUTE_MS)
-    assert not read(client).bells
-    store.schedule(new(C), "me", "earlier", in_ms=MINUTE_MS)
-    assert read(client).bells == {"q"}
+def test_only_a_timer_that_is_due_before_the_next_sweep_wakes_a_worker(client: Redis, store: Store) -> None:
+    # Given a timer of another queue, which no worker may read
+    store.schedule(new(A)._replace(queue="unread"), "me", "first", in_ms=1_000)
+    store.schedule(new(B), "me", "later", in_ms=MINUTE_MS)
+    assert read(client).bells == {"unread"}
+    assert SOON_S > SWEEP_EVERY_S
+    store.schedule(new(C), "me", "sooner", in_ms=round(SWEEP_EVERY_S * 1000))
+    assert read(client).bells == {"unread", "q"}
 
 
 def test_a_new_timer_replaces_one_of_its_name(client: Redis, store: Store) -> None:
@@ -123,12 +129,65 @@ def test_a_timer_is_stored_shortened_and_fires_unchanged(client: Redis, store: S
     embed = b'{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}'
     body = b'{"headers":{"task":"t","argsrepr":"(1)"}}\n[[1],%s]' % embed
     store.schedule(NewMessage(A, "q", body, ["me"]), "me", "x", at_ms=5_000)
-    assert client.get(keys.TIMER + "me") == b"1:x4:1:101:q1:\n9:\x1ct\x1c(1)\x1c1]"
+    assert client.get(keys.TIMER + "me") == b"1:x4:1:101:q1:\x0110:\x0ct\x0d(1)\x0e1]\x0f"
     [timer] = store.timers("me")
     assert (timer.lanes, timer.stored) == (["me"], body)
     store.sweep(LEASE_MS)
     [leased] = store.turn(["q"], holder="w", lease_ms=LEASE_MS, room=1).leased
     assert (leased.stored, read(client).messages[leased.id].lanes) == (body, ("me",))
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "text"),
+    [
+        ("7/chat:5", "5", '{"headers":{"task":"t"}}\n[[5, "7/chat:5"]]'),
+        ("a", "a", "aaa"),
+        ("", "x", "plain"),
+        ("7/chat:5", "data", '{"timer":{"name":"data","data":{"data":5},"chat":{"id":5,"type":"private"}}}'),
+        ("7/chat:5", "x", "\x01\x02 \x0b 7/chat:5"),
+        ("7/chat:5", "x", "\x1f\x00\x1f"),
+        ("7/chat:5", "x", "\n\t\n"),
+    ],
+)
+def test_any_stored_form_is_read_as_it_was(client: Redis, store: Store, owner: str, name: str, text: str) -> None:
+    store.schedule(NewMessage("1:timer:", "5", text, ["7/chat:5", "7/user:5"]), owner, name, at_ms=5_000)
+    [timer] = store.timers(owner)
+    assert (timer.name, timer.queue, timer.lanes) == (name, "5", ["7/chat:5", "7/user:5"])
+    assert (timer.id.rpartition(":")[0], timer.stored) == ("1:timer:5000", text.encode())
+    store.sweep(LEASE_MS)
+    [leased] = store.turn(["5"], holder="w", lease_ms=LEASE_MS, room=1).leased
+    assert (leased.id, leased.stored) == (timer.id, timer.stored)
+
+
+def test_changing_one_of_many_timers_of_an_owner_rewrites_few(client: Redis, store: Store) -> None:
+    timers = [TimerState("me", f"{n}", f"1:{n}", 10, ("a",), body="x" * 100) for n in range(100)]
+    for timer in timers:
+        store.schedule(NewMessage(timer.id, "q", timer.body, timer.lanes), "me", timer.name, in_ms=10 * MINUTE_MS)
+    assert client.strlen(keys.TIMER + "me") <= FULL
+    assert client.hlen(keys.OVERFLOW + "me") > 50
+    assert read(client) == state_with(timers=timers, counts=counted(scheduled=100))
+    # One is moved, two are cancelled, and two fire: one of the string and one of the hash each
+    moved = TimerState("me", "99", D, 20)
+    store.schedule(new(D), "me", "99", in_ms=20 * MINUTE_MS)
+    assert [store.cancel("me", name) for name in ("1", "98", "98")] == [True, True, False]
+    client.zadd(keys.TIMERS, {"me\n2": 1, "me\n97": 2})
+    store.sweep(LEASE_MS)
+    found = read(client)
+    assert [*found.messages] == ["1:2", "1:97"]
+    left = [timer for timer in timers if timer.name not in ("1", "2", "97", "98", "99")]
+    assert found.timer_fields["me"] == {timer.name: timer.fields for timer in [*left, moved]}
+    # And what is left agrees with its times, also after these were lost
+    assert repaired(store) == 0
+    client.delete(keys.TIMERS)
+    assert repaired(store) == len(left) + 1
+
+
+def test_large_data_is_in_the_hash_and_its_owner_leaves_nothing(client: Redis, store: Store) -> None:
+    store.schedule(NewMessage(A, "q", "x" * FULL, []), "me", "x", in_ms=-1)
+    assert not client.exists(keys.TIMER + "me")
+    store.sweep(LEASE_MS)
+    assert [*read(client).messages] == [A]
+    assert not client.exists(keys.TIMERS, keys.OVERFLOW + "me")
 
 
 # Cancelling it
@@ -170,7 +229,30 @@ def test_a_commit_sets_moves_and_cancels_timers(client: Redis, store: Store) -> 
         TimerState("me", "new", "1:21", 1, ("c",), queue="r"),
     ]
     counts = {"settled": 1, "cancelled": 1, "scheduled": 2}
-    assert read(client) == state_with(timers=left, counts=counts, bells=["r"])
+    assert read(client) == state_with(timers=left, counts=counts)
+
+
+def test_a_commit_gives_a_timer_another_owner(client: Redis, store: Store) -> None:
+    given = [
+        TimerState("me", "x", B, 3),
+        TimerState("me", "y", C, 4),
+        TimerState("me", "z", D),
+        TimerState("you", "z", E),
+    ]
+    seed(client, state_with(leased(A, "a"), timers=given))
+    writes = [
+        MoveTimer("me", "x", B, "you", "r", "moved", ["b"]),
+        MoveTimer("me", "y", "1:99", "you", "r", "moved"),  # it is another one by now
+        MoveTimer("me", "z", D, "you", "r", "moved"),  # the new owner has one of this name
+        MoveTimer("me", "none", D, "you", "r", "moved"),
+    ]
+    assert store.commit(A, fence(1), writes) is Outcome.DONE
+    left = [given[1], given[3], TimerState("you", "x", B, 3, ("b",), "r", "moved")]
+    assert read(client) == state_with(timers=left, counts={"settled": 1, "cancelled": 1})
+    # And it fires as what it is now
+    client.zadd(keys.TIMERS, {"you\nx": 1})
+    store.sweep(LEASE_MS)
+    assert read(client).messages[B].lanes == ("b",)
 
 
 def test_an_old_fence_sets_and_cancels_no_timer(client: Redis, store: Store) -> None:

@@ -1,25 +1,11 @@
 -- timer_records: the timers of an owner are one string, which takes less memory than a key for each: name, id, queue,
--- lanes and stored form of each timer, every field preceded by its length and a colon. Lanes that are the name of the
--- owner are stored as a newline. Of a plain task (pack_task in envelope.py) only the name, argsrepr and arguments are
--- stored, each after a control character.
+-- lanes and stored form of each timer, every field preceded by its length and a colon. All but the name are packed
+-- (timer_packing.lua). When the string is full, further ones are in a hash, so that no change rewrites many timers.
+-- With  timer_packing
 
-local TIMER_FIELDS, OWN_LANE, SHORT = 5, '\n', '\28'
-local HEAD_START, HEAD_MIDDLE, HEAD_END = '{"headers":{"task":"', '","argsrepr":"', '"}}\n[['
-local PLAIN_TASK = '^{"headers":{"task":"([^"]*)","argsrepr":"([^"]*)"}}\n%[%[(.*)$'
-local ENDING = ',{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]'
+local TIMER_FIELDS, FULL = 5, 2048
 
 local function owner_and_name(timer) return string.match(timer, '^(.*)\n(.*)$') end
-
-local function record_of_timer(owner, name, id, queue, lanes, stored)
-  if lanes == owner then lanes = OWN_LANE end
-  local task, args, body = string.match(stored, PLAIN_TASK)
-  if task and string.sub(body, -#ENDING) == ENDING then
-    stored = SHORT .. task .. SHORT .. args .. SHORT .. string.sub(body, 1, -#ENDING - 1)
-  end
-  local fields = { name, id, queue, lanes, stored }
-  for i, field in ipairs(fields) do fields[i] = #field .. ':' .. field end
-  return table.concat(fields)
-end
 
 -- Returns up to `most` fields from a position on, and the position after them.
 local function fields_of(text, at, most)
@@ -32,14 +18,29 @@ local function fields_of(text, at, most)
   return fields, at
 end
 
+local function add_record(owner, name, fields)
+  local parts = {}
+  for i, field in ipairs(fields) do parts[i] = #field .. ':' .. field end
+  local text, record = redis.call('GET', TIMER .. owner) or '', table.concat(parts)
+  if #text + #record > FULL then
+    redis.call('HSET', OVERFLOW .. owner, name, record)
+  else
+    redis.call('SET', TIMER .. owner, text .. record) -- an APPEND would reserve memory for more
+  end
+end
+
+local function add_timer(owner, name, ...)
+  local fields, texts = { name, ... }, texts_of(owner, name)
+  for i = 2, TIMER_FIELDS do fields[i] = pack_text(fields[i], texts) end
+  add_record(owner, name, fields)
+end
+
 -- Returns id, queue, lanes and stored form; nothing without fields.
 local function timer_of(owner, fields)
   if not fields then return end
-  local _, id, queue, lanes, stored = unpack(fields)
-  if lanes == OWN_LANE then lanes = owner end
-  local task, args, body = string.match(stored, '^\28([^\28]*)\28([^\28]*)\28(.*)$')
-  if task then stored = HEAD_START .. task .. HEAD_MIDDLE .. args .. HEAD_END .. body .. ENDING end
-  return id, queue, lanes, stored
+  local texts, plain = texts_of(owner, fields[1]), {}
+  for i = 2, TIMER_FIELDS do plain[i - 1] = unpack_text(fields[i], texts) end
+  return unpack(plain)
 end
 
 -- Removes the timers with these names from those of their owner. Returns the fields of each, by its name.
@@ -56,5 +57,12 @@ local function take_timers(owner, names)
   end
   if kept[1] and next(taken) then redis.call('SET', TIMER .. owner, table.concat(kept)) end
   if not kept[1] then redis.call('DEL', TIMER .. owner) end
+  for name in pairs(names) do
+    local record = not taken[name] and redis.call('HGET', OVERFLOW .. owner, name)
+    if record then
+      taken[name] = fields_of(record, 1, TIMER_FIELDS)
+      redis.call('HDEL', OVERFLOW .. owner, name)
+    end
+  end
   return taken
 end

@@ -1,24 +1,32 @@
--- timer_repair: make the times of timers (TIMERS) agree with the timers of their owners (TIMER).
+-- timer_repair: make the times of timers (TIMERS) agree with the timers of their owners (TIMER, OVERFLOW).
 -- With  timer_records
 
 -- Only this many are checked in one step.
 local CHECKED = 1000
 
 -- A lost time is taken from the id, if it was completed by it; without one, the timer is due now.
+local function repair_time(owner, fields, fix)
+  local timer = owner .. '\n' .. fields[1]
+  if redis.call('ZSCORE', TIMERS, timer) then return end
+  fix('ZADD', TIMERS, string.match(timer_of(owner, fields), ':(%d+):%d+$') or now_ms, timer)
+end
+
 local function repair_timers_of(owner, fix)
   local text, fields, at = redis.call('GET', TIMER .. owner), nil, 1
-  for _ = 1, CHECKED do
+  while at <= #text do
     fields, at = fields_of(text, at, TIMER_FIELDS)
-    if not fields[1] then return end
-    local timer = owner .. '\n' .. fields[1]
-    if not redis.call('ZSCORE', TIMERS, timer) then
-      fix('ZADD', TIMERS, string.match(fields[2], ':(%d+):%d+$') or now_ms, timer)
-    end
+    repair_time(owner, fields, fix)
   end
+end
+
+local function repair_overflow_of(owner, fix)
+  local found = redis.call('HRANDFIELD', OVERFLOW .. owner, CHECKED, 'WITHVALUES')
+  for i = 2, #found, 2 do repair_time(owner, (fields_of(found[i], 1, TIMER_FIELDS)), fix) end
 end
 
 local function repair_times(fix)
   for _, timer in ipairs(redis.call('ZRANDMEMBER', TIMERS, CHECKED)) do
-    if redis.call('EXISTS', TIMER .. owner_and_name(timer)) == 0 then fix('ZREM', TIMERS, timer) end
+    local owner = owner_and_name(timer)
+    if redis.call('EXISTS', TIMER .. owner, OVERFLOW .. owner) == 0 then fix('ZREM', TIMERS, timer) end
   end
 end

@@ -4,6 +4,9 @@
 -- Writes  announced (ready), is_any_timer_set (paused)
 
 local LAST_MS = 2 ^ 53 -- of a greater number, digits would be lost
+-- Each worker sweeps more often than this, and learns then which timer is due next. So only one that is due before has
+-- to wake a worker.
+local SOON_MS = 5000
 
 -- An id that ends in a colon is completed by the time at which the timer is due, in ms, and a unique number.
 local function set_timer(timer, due_ms, id, queue, lanes, stored)
@@ -11,9 +14,9 @@ local function set_timer(timer, due_ms, id, queue, lanes, stored)
   due_ms = math.max(math.min(tonumber(due_ms), LAST_MS), 0)
   if string.sub(id, -1) == ':' then id = id .. digits(due_ms) .. ':' .. digits(next_place()) end
   if redis.call('ZADD', TIMERS, due_ms, timer) == 0 then take_timers(owner, { [name] = true }) end
-  redis.call('APPEND', TIMER .. owner, record_of_timer(owner, name, id, queue, lanes, stored))
+  add_timer(owner, name, id, queue, lanes, stored)
   is_any_timer_set = true
-  if redis.call('ZRANGE', TIMERS, 0, 0)[1] == timer then announced[queue] = true end
+  if due_ms < now_ms + SOON_MS then announced[queue] = true end
   count('scheduled', 1)
 end
 
@@ -24,6 +27,20 @@ local function cancel_timer(timer)
   if was_set == 1 then take_timers(owner, { [name] = true }) end
   count('cancelled', was_set)
   return was_set
+end
+
+-- Gives a timer the owner of `to`, and another message of the same id. It is removed if `to` is set already. Nothing
+-- happens if it is not the timer with this id any more.
+local function assign_timer(timer, to, id, queue, lanes, stored)
+  local owner, name = owner_and_name(timer)
+  local due_ms = redis.call('ZSCORE', TIMERS, timer)
+  local fields = due_ms and take_timers(owner, { [name] = true })[name]
+  if not fields then return end
+  if timer_of(owner, fields) ~= id then return add_record(owner, name, fields) end
+  redis.call('ZREM', TIMERS, timer)
+  if redis.call('ZSCORE', TIMERS, to) then return count('cancelled', 1) end
+  set_timer(to, due_ms, id, queue, lanes, stored)
+  count('scheduled', -1) -- it is not another one
 end
 
 -- Due timers join their lanes, in the order of their times.

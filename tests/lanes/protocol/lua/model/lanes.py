@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from chatlanes.lanes.protocol.commands import CancelTimer, Delete, Group, Move, Set, SetTimer, Write
+from chatlanes.lanes.protocol.commands import CancelTimer, Delete, Group, Move, MoveTimer, Set, SetTimer, Write
 from chatlanes.lanes.protocol.keys import timer as timer_key
 from chatlanes.lanes.protocol.replies import Begun, Noted
 from tests.lanes.protocol.lua.model.journals import ModelJournal
@@ -293,6 +293,9 @@ class Model:
             if isinstance(write, CancelTimer):
                 self.cancel(write.owner, write.name)
                 continue
+            if isinstance(write, MoveTimer):
+                self.assign(write)
+                continue
             name = write.key.removeprefix(KEPT)
             if isinstance(write, Set):
                 self.kept[name] = write.value.decode()
@@ -310,6 +313,18 @@ class Model:
         was_set = self.timers.pop(timer_key(owner, name), None) is not None
         self.counts["cancelled"] += was_set
         return was_set
+
+    def assign(self, write: MoveTimer) -> None:
+        timer = self.timers.get(timer_key(write.owner, write.name))
+        if timer is None or timer.id != write.id:
+            return
+        del self.timers[timer.key]
+        queue, lanes, body = write.queue, tuple(write.lanes), str(write.stored)
+        assigned = replace(timer, owner=write.to, queue=queue, lanes=lanes, body=body)
+        if assigned.key in self.timers:
+            self.counts["cancelled"] += 1
+        else:
+            self.timers[assigned.key] = assigned
 
     def make_due(self, key: str) -> None:
         self.timers[key] = replace(self.timers[key], minutes=-1)

@@ -13,7 +13,7 @@ from typing import Any
 from redis import Redis
 
 from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.replies import timers_answer
+from chatlanes.lanes.protocol.store import Store
 from tests.lanes.protocol.lua.model.state import (
     BITS,
     CLOCK,
@@ -43,6 +43,9 @@ def read(client: Redis) -> State:
         _FAMILIES[family][1](reading, name.removeprefix(family), value)
     for message_id, record in reading.records.items():
         reading.state.messages[message_id] = reading.message(message_id, record)
+    for timer in Store(client).timers(*reading.timer_names):
+        fields = (timer.id, timer.queue, "\n".join(timer.lanes), text(timer.stored))
+        reading.state.timer_fields[timer.owner][timer.name] = fields
     assert reading.settled_by_queue == reading.state.counts.get("settled", 0)
     assert reading.parked_by_kind == reading.state.counts.get("parked", 0)
     return reading.state
@@ -57,6 +60,7 @@ class _Reading:
         self.settled_by_queue = self.parked_by_kind = 0
         self.records: dict[str, dict[str, str]] = {}
         self.seqs: dict[tuple[str, str], float] = {}
+        self.timer_names: dict[str, list[str]] = {}
 
     def record(self, message_id: str, fields: dict[bytes, bytes]) -> None:
         self.records[message_id] = {text(name): text(value) for name, value in fields.items()}
@@ -82,9 +86,20 @@ class _Reading:
         self.state.timers = {text(member): self.minutes_until(at_ms) for member, at_ms in members}
 
     def timer(self, owner: str, stored: bytes) -> None:
-        found = timers_answer(owner, stored)
-        self.state.timer_fields[owner] = {name: tuple(map(text, fields)) for name, fields in found}
-        assert len(self.state.timer_fields[owner]) == len(found), f"a timer of {owner} is stored twice"
+        """The names; `read` adds the fields of those that have a time."""
+        names, rest = self.timer_names.setdefault(owner, []), stored
+        while rest:
+            fields = []
+            for _ in range(5):
+                length, _, rest = rest.partition(b":")
+                fields.append(rest[: int(length)])
+                rest = rest[int(length) :]
+            names.append(text(fields[0]))
+        self.state.timer_fields[owner] = dict.fromkeys(names, ())
+        assert len(self.state.timer_fields[owner]) == len(names), f"a timer of {owner} is stored twice"
+
+    def overflow(self, owner: str, named: dict[bytes, bytes]) -> None:
+        self.timer(owner, b"".join(named.values()))
 
     def dead(self, _: str, members: list[tuple[bytes, float]]) -> None:
         self.state.dead = [text(member) for member, _ in members]
@@ -235,6 +250,7 @@ _FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
     keys.COLLECTING: (_members, _Reading.collecting),
     keys.TIMERS: (_members, _Reading.timers),
     keys.TIMER: (_string, _Reading.timer),
+    keys.OVERFLOW: (_fields, _Reading.overflow),
     keys.HELD: (_members, _Reading.held),
     keys.GAP: (_members, _Reading.gap),
     keys.MISSING: (_members, _Reading.missing),
