@@ -105,19 +105,24 @@ class Timers:
         at_ms, in_ms = _checked_time(when)
         if name is None:
             name = f"{self._message_name}/{next(self._numbers)}"
-        name = _checked_name(name)
-        parsed = parse(self._update)
-        content = {KIND: {"name": name, **_data(data), **_place(parsed)}}
+        name, body = _checked_name(name), _data(data)
         if self._stored is None:
             due = _time_of(at_ms) if at_ms is not None else datetime.now(UTC) + timedelta(milliseconds=in_ms)
-            self._by_hand[name] = Timer(name, content[KIND].get("data"), due)
-            return name
-        described = f"({KIND}, chat {parsed.home})"
-        stored, bot_id = pack_update(described, _json(content)), self._stored.bot_id
-        self._stored.stage_timer(
-            SetTimer(self._owner(parsed), name, f"{bot_id}:{KIND}:", self._queue(parsed), stored, at_ms, in_ms)
-        )
+            self._by_hand[name] = Timer(name, body.get("data"), due)
+        else:
+            self.stage(self._stored, KIND, name, body, at_ms, in_ms)
         return name
+
+    def stage(
+        self, stored: Stored, kind: str, name: str, body: dict[str, Any], at_ms: int | None, in_ms: int = 0
+    ) -> None:
+        """Set a timer of this chat, whose message is an update of this kind. Raises TimerError."""
+        parsed, bot_id = parse(self._update), stored.bot_id
+        content = _json({kind: {"name": name, **body, **_place(parsed)}})
+        packed = pack_update(f"({kind}, chat {parsed.home})", content)
+        stored.stage_timer(
+            SetTimer(self._owner(parsed), name, f"{bot_id}:{KIND}:", self._queue(parsed), packed, at_ms, in_ms)
+        )
 
     def cancel(self, name: str) -> None:
         """Raises TimerError and TypeError."""
@@ -131,7 +136,8 @@ class Timers:
         """The timers of the chat, the next one first. Raises TimerError, and ParkUpdate if Redis does not answer."""
         if self._stored is None:
             return sorted(self._by_hand.values(), key=lambda timer: timer.due)
-        return [timer_from(found) for found in self._stored.timers(self._owner(parse(self._update)))]
+        found = self._stored.timers(self._owner(parse(self._update)))
+        return [timer_from(each) for each in found if KIND in content_of(each)]
 
     @property
     def _message_name(self) -> str:
