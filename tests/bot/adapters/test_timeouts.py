@@ -86,9 +86,8 @@ def say(pipeline: Pipeline, chat: int, *words: str | tuple[int, str]) -> None:
 
 
 def press(pipeline: Pipeline, chat: int, message_id: int, data: str) -> None:
-    asked = {"message_id": message_id, "date": 1, "chat": {"id": chat, "type": "private"}}
-    user = {"id": chat, "is_bot": False, "first_name": "Ann"}
-    query = {"id": "1", "from": user, "chat_instance": "1", "message": asked, "data": data}
+    asked = {**message(0, chat)["message"], "message_id": message_id, "date": 1}
+    query = {"id": "1", "from": asked["from"], "chat_instance": "1", "message": asked, "data": data}
     pipeline.push({"callback_query": query})
 
 
