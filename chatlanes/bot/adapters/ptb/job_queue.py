@@ -107,6 +107,9 @@ class LaneJobQueue(JobQueue[Any]):
         self._wanted: list[Wanted] | None = []
         self._of_import: list[Wanted] | None = None
 
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"the job queue has no {name} here, because APScheduler does not run the jobs")
+
     @property
     def application(self) -> Any:
         return self._app
@@ -121,8 +124,7 @@ class LaneJobQueue(JobQueue[Any]):
     def run_once(self, callback: Any, when: When, *more: Any, **named: Any) -> LaneJob:
         record = self._record(None, callback, *more, **named)
         if isinstance(when, int | float | timedelta):
-            after_s = when.total_seconds() if isinstance(when, timedelta) else when
-            return self._set(record, None, max(round(after_s * 1000), 0))
+            return self._set(record, None, max(round(plans.seconds(when) * 1000), 0))
         return self._set(record, plans.ms_of(plans.moment(when, self._zone, self._now(), is_next=True)))
 
     def run_repeating(
@@ -153,7 +155,8 @@ class LaneJobQueue(JobQueue[Any]):
         return found if pattern is None else tuple(job for job in found if re.compile(pattern).search(job.record.name))
 
     def get_jobs_by_name(self, name: str) -> tuple[LaneJob, ...]:
-        return self._jobs(self.storage.named(name), lambda record: record.name == name)
+        found = self.storage.named(name) if isinstance(name, str) else []
+        return self._jobs(found, lambda record: record.name == name)
 
     def remove(self, record: JobRecord) -> None:
         if self._is_wanted(record):
@@ -229,8 +232,9 @@ class LaneJobQueue(JobQueue[Any]):
             raise JobError(
                 f"job_kwargs: {min(unknown)!r} is an option of APScheduler, which does not run the jobs here"
             )
-        path = path_of(callback)
-        name = name or callback.__name__
+        path, name = path_of(callback), name or callback.__name__
+        if not isinstance(name, str) or not all(isinstance(each, int | None) for each in (chat_id, user_id)):
+            raise JobError(f"{name=}, {chat_id=}, {user_id=}: use a text as the name, and numbers as the ids")
         try:
             text = storage_json.text(data, "data")
         except TypeError as error:

@@ -83,14 +83,14 @@ async def failing(update, context):
 
 
 async def ticking(update, context):
-    context.job_queue.run_repeating(tick, 1, first=0, chat_id=update.effective_chat.id)
+    context.job_queue.run_repeating(tick, 1, chat_id=update.effective_chat.id)
 
 
 async def held(update, context):
     """Sets jobs, and ends when the test opens the gate."""
     chat = update.effective_chat.id
     for name in ("one", "two"):
-        context.job_queue.run_repeating(tick, 3600, first=0, chat_id=chat, name=name)
+        context.job_queue.run_repeating(tick, 3600, first=0.1, chat_id=chat, name=name)
     for job in context.job_queue.get_jobs_by_name("old"):
         job.schedule_removal()
     await update.message.reply_text("holding")
