@@ -119,6 +119,7 @@ class Position:
             timers.stage(ctx.stored, KIND, name, {TIMEOUT: conversation.name, "update": ctx.update}, None, in_ms)
         elif self._timer_of is not None:
             timers.cancel(name)
+            self._timer_of = None
 
     def is_timed_out(self, name: str) -> bool:
         """True if it is a state of this conversation, and its timer was not moved or cancelled since it was due."""
