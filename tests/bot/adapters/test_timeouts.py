@@ -133,6 +133,19 @@ def test_a_conversation_that_maps_its_end_to_its_parent_has_no_timeout(make_pipe
     assert timers(pipeline) == []
 
 
+def test_a_conversation_of_a_user_in_all_chats(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(BOT=f"{TIMEOUTS}:main", ORDER_BY="chat+user")
+    pipeline.poller()
+    pipeline.worker("threads", 4)
+    say(pipeline, -5, (1, "roam"))
+    say(pipeline, -6, (1, "go"))
+    until(lambda: len(texts(pipeline, -6)) == 2)
+    assert texts(pipeline, -6) == ["go: go 1 2 None", "roamed: go 1 3 None"]
+    until(lambda: timers(pipeline) == [])
+    pipeline.drained()
+    assert (texts(pipeline, -5), states(pipeline)) == (["roam: roam 1 1 None"], [])
+
+
 def test_an_update_before_a_due_timer_moves_it(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(BOT=f"{TIMEOUTS}:main")
     pipeline.poller()
@@ -157,7 +170,7 @@ def test_an_update_before_a_due_timer_moves_it(make_pipeline: MakePipeline) -> N
 
 
 def test_timeouts_survive_kills(make_pipeline: MakePipeline) -> None:
-    pipeline = make_pipeline(BOT=f"{TIMEOUTS}:main", LEASE_SECONDS=4)
+    pipeline = make_pipeline(BOT=f"{TIMEOUTS}:main", LEASE_SECONDS=4, ORDER_BY="user")
     pipeline.poller()
     worker = pipeline.worker("threads", 4)
     # Given a timer that is due while no worker runs

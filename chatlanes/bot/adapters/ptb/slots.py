@@ -37,8 +37,8 @@ class Data:
 
     @property
     def place(self) -> storage.Place:
-        """The first safe place. With ORDER_BY=chat, user_data is therefore stored per chat."""
-        return next(filter(storage.is_safe, self.places), self.places[-1])
+        """With ORDER_BY=chat, user_data is stored per chat."""
+        return _first_safe(self.places)
 
     @property
     def value(self) -> Any:
@@ -66,18 +66,20 @@ class Position:
     job when the conversation handles an update.
     """
 
-    place: storage.Place = None
-    places: tuple[storage.Place, ...] = (None,)
-
-    def __init__(self, conversation: Conversation, key: tuple[int | str, ...], update_id: int) -> None:
-        self._conversation, self.key, self._update_id = conversation, key, update_id
+    def __init__(self, conversation: Conversation, key: tuple[int | str, ...], update: Any) -> None:
+        self._conversation, self.key, self._update_id = conversation, key, update.update_id
         self.handler = conversation.handler
         self._states = self.handler._conversations
         self._jobs: dict[Any, Any] = self.handler.timeout_jobs
         self.name = f"ptb:conversation:{conversation.name}:{':'.join(map(str, key))}"
+        self.places = _places_of(self.handler, update)
         self.has_moved = False
         #: The update that set the timer.
         self._timer_of: int | None = None
+
+    @property
+    def place(self) -> storage.Place:
+        return _first_safe(self.places)
 
     @property
     def ttl_s(self) -> float | None:
@@ -141,7 +143,19 @@ def positions_of(conversations: list[Conversation], update: Update) -> Iterator[
     for conversation in conversations:
         key = conversation.key(update)
         if key is not None:
-            yield Position(conversation, key, update.update_id)
+            yield Position(conversation, key, update)
+
+
+def _places_of(handler: Any, update: Any) -> tuple[storage.Place, ...]:
+    """The chat of the update, and its user if each user has a conversation, first if it is the same in all chats."""
+    if not handler.per_user:
+        return (None,)
+    user = f"user:{update.effective_user.id}"
+    return (None, user) if handler.per_chat else (user, None)
+
+
+def _first_safe(places: tuple[storage.Place, ...]) -> storage.Place:
+    return next(filter(storage.is_safe, places), places[-1])
 
 
 @cache

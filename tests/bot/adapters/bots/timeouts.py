@@ -95,6 +95,7 @@ CONVERSATIONS = [
         conversation_timeout=SHORT_S,
     ),
     conversation("silent", {1: [word("go", says("go"))]}, SHORT_S),
+    conversation("roam", {1: [word("go", says("go"))]}, SHORT_S, word("go", says("roamed")), per_chat=False),
     conversation("hold", {1: []}, SHORT_S, TypeHandler(Update, holds)),
     conversation("fail", {1: [word("go", says("go"))]}, SHORT_S, TypeHandler(Update, fails)),
 ]
