@@ -41,7 +41,7 @@ class Migration(NamedTuple):
         body["chat"] = {"id": self.new, "type": "supergroup"}
         if part(body, "sender_chat").get("id") == self.old:  # an anonymous administrator
             body["sender_chat"] = {"id": self.new}
-        return pack_update(described(self.new), json_of({KIND: body}))
+        return pack_update(described(KIND, self.new), json_of({KIND: body}))
 
 
 def stage_moves(migration: Migration, stored: Stored, plan: TimerPlan) -> None:
@@ -53,9 +53,11 @@ def stage_moves(migration: Migration, stored: Stored, plan: TimerPlan) -> None:
 
 def _moves(migration: Migration, bot_id: str, timers: Iterable[StoredTimer], plan: TimerPlan) -> list[Write]:
     writes: list[Write] = [Set(_record_key(bot_id, migration.old), str(migration.new).encode())]
-    for timer in timers:
+    for timer, content in ((timer, content_of(timer)) for timer in timers):
+        if not is_timer(content):  # the timeout of a conversation, which is one of the old chat
+            continue
         lanes, queue = _place(migration, timer.lanes, plan)
-        to, stored = migration.rename(timer.owner), migration.readdress(content_of(timer))
+        to, stored = migration.rename(timer.owner), migration.readdress(content)
         writes.append(MoveTimer(timer.owner, timer.name, timer.id, to, queue or timer.queue, stored, lanes))
     return writes
 

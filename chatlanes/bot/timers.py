@@ -101,28 +101,34 @@ class Timers:
 
     def set(self, when: When, data: Any, name: str | None) -> str:
         """Raises TimerError and TypeError."""
-        parsed = parse(self._update)
-        keys = _keys(parsed)
+        _keys(parse(self._update))
         if not self._plan.has_on_timer:
             raise TimerError("this bot has no on_timer that could run the timer: write Bot(…, on_timer=…)")
         at_ms, in_ms = _checked_time(when)
         if name is None:
             name = f"{self._message_name}/{next(self._numbers)}"
-        name = _checked_name(name)
-        content = {KIND: {"name": name, **_data(data), **_place(parsed)}}
+        name, body = _checked_name(name), _data(data)
         if self._stored is None:
             due = _time_of(at_ms) if at_ms is not None else datetime.now(UTC) + timedelta(milliseconds=in_ms)
-            self._by_hand[name] = Timer(name, content[KIND].get("data"), due)
-            return name
-        stored, bot_id = (
-            pack_update(described(parsed.migrates[1] if parsed.migrates else parsed.home), json_of(content)),
-            self._stored.bot_id,
-        )
-        owner, *former = self._owners(keys)
-        for each in former:
-            self._stored.stage_timer(CancelTimer(each, name))
-        self._stored.stage_timer(SetTimer(owner, name, f"{bot_id}:{KIND}:", self._queue(parsed), stored, at_ms, in_ms))
+            self._by_hand[name] = Timer(name, body.get("data"), due)
+        else:
+            self.stage(self._stored, KIND, name, body, at_ms, in_ms)
         return name
+
+    def stage(
+        self, stored: Stored, kind: str, name: str, body: dict[str, Any], at_ms: int | None, in_ms: int = 0
+    ) -> None:
+        """Set a timer of this chat, whose message is an update of this kind. Raises TimerError."""
+        parsed = parse(self._update)
+        owner, *former = self._owners(_keys(parsed))
+        for each in former:
+            stored.stage_timer(CancelTimer(each, name))
+        content = json_of({kind: {"name": name, **body, **_place(parsed)}})
+        chat = parsed.migrates[1] if parsed.migrates else parsed.home
+        packed = pack_update(described(kind, chat), content)
+        stored.stage_timer(
+            SetTimer(owner, name, f"{stored.bot_id}:{KIND}:", self._queue(parsed), packed, at_ms, in_ms)
+        )
 
     def cancel(self, name: str) -> None:
         """Raises TimerError and TypeError."""
@@ -137,7 +143,8 @@ class Timers:
         """The timers of the chat, the next one first. Raises TimerError, and ParkUpdate if Redis does not answer."""
         if self._stored is None:
             return sorted(self._by_hand.values(), key=lambda timer: timer.due)
-        return [timer_from(found) for found in self._stored.timers(*self._owners(_keys(parse(self._update))))]
+        found = self._stored.timers(*self._owners(_keys(parse(self._update))))
+        return [timer_from(each) for each in found if KIND in content_of(each)]
 
     @property
     def _message_name(self) -> str:
@@ -175,9 +182,9 @@ def _keys(parsed: ParsedUpdate) -> list[str]:
     return keys
 
 
-def described(chat: int | None) -> str:
+def described(kind: str, chat: int | None) -> str:
     """The arguments of a timer's task, as Flower shows them."""
-    return f"({KIND}, chat {chat})"
+    return f"({kind}, chat {chat})"
 
 
 def timer_from(found: replies.StoredTimer) -> Timer:

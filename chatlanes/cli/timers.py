@@ -19,6 +19,8 @@ from chatlanes.lanes.protocol.replies import StoredTimer
 
 #: Jobs of python-telegram-bot do not belong to a chat, but to their name; those of a chat are in its lane.
 _JOBS = "/jobs/"
+#: The name of a repeating job's next run is that of its record, which is never due, and this.
+_NEXT = " next"
 
 
 @lanes.group()
@@ -66,9 +68,15 @@ def cancel(lanes: CommandContext, timer: str, chat: str | None, bot: str | None)
         found = [each for each in timers_of_chat(lanes, chat) if each.name == timer and _is_of_bot(lanes, each, bot)]
     if len(found) > 1:
         raise CommandError(f"{len(found)} timers are named {timer}: write one of the ids {_ids(found)}")
-    if not found or not lanes.store.cancel(found[0].owner, found[0].name):
+    if not found or not sum(lanes.store.cancel(found[0].owner, name) for name in _names(found[0])):
         raise CommandError(f"there is no timer {timer}: it was cancelled, or it is due already")
     click.echo(f"cancelled {found[0].id}")
+
+
+def _names(timer: StoredTimer) -> tuple[str, ...]:
+    """The timers that are cancelled with this one: the next run of a repeating job, and its record."""
+    record = timer.name.removesuffix(_NEXT)
+    return (record, record + _NEXT) if _JOBS in timer.owner else (timer.name,)
 
 
 def _found(lanes: CommandContext, chat: str | None, bot: str | None, limit: int) -> tuple[list[StoredTimer], int]:

@@ -73,6 +73,13 @@ def test_timer_is_cancelled_by_its_id_or_by_chat_and_name(three: Cli) -> None:
     assert three.code == 0
 
 
+@pytest.mark.parametrize("name", ["9f", "9f next"])
+def test_a_repeating_job_ends_when_one_of_its_timers_is_cancelled(three: Cli, name: str) -> None:
+    set_timer(three, "1/jobs/alarm/3", "9f next", in_ms=80_000_000, lane="1/chat:7")
+    assert len(three.said("timers", "cancel", name, "--chat", "7")) == 1
+    assert listed(three, "--chat", "7") == ["1/chat:7", "2/chat:7"]
+
+
 def test_a_timer_that_is_not_there_is_not_cancelled(three: Cli) -> None:
     assert three.said("timers", "cancel", "tea") == [
         "tea is not an id of a timer (`lanes timers list` shows them); a name needs --chat"

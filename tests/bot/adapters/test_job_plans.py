@@ -107,6 +107,9 @@ def test_wrong_arguments_are_refused() -> None:
     for wrong in (
         lambda: interval(0, None, None, UTC, NOW),
         lambda: interval(60, 90, 30, UTC, NOW),
+        lambda: interval("60", None, None, UTC, NOW),  # type: ignore[arg-type]
+        lambda: interval(float("nan"), None, None, UTC, NOW),
+        lambda: moment(float("inf"), UTC, NOW),
         lambda: daily(time(8), (7,), UTC),
         lambda: daily(time(8), (), UTC),
         lambda: daily(NOW, (1,), UTC),  # type: ignore[arg-type]

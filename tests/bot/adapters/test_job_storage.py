@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, time
+from time import monotonic
+from zoneinfo import ZoneInfo
 
 import pytest
 from redis import Redis
+from telegram.ext import Application
 
-from chatlanes.bot.adapters.ptb.job_plans import Calendar, Interval, Plan, daily
+from chatlanes.bot.adapters.ptb import job_queue
+from chatlanes.bot.adapters.ptb.job_plans import Calendar, Interval, JobError, Plan, daily, ms_of
 from chatlanes.bot.adapters.ptb.job_storage import JobRecord, JobStorage, origin_of
 from chatlanes.lanes.protocol.store import Store
 from tests.support.pipeline import BOT_ID, TOKEN
@@ -171,3 +175,48 @@ def test_a_run_sets_the_next_one(storage: JobStorage, client: Redis) -> None:
     storage.set(over, 0)
     assert storage.continue_(over.next_update["job"]) == (over, None)
     assert max(due(client).values()) < datetime(1970, 1, 3, tzinfo=UTC).timestamp() * 1000
+
+
+def test_a_daily_job_keeps_to_the_wall_clock_when_summer_time_begins(
+    storage: JobStorage, client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = record(plan=daily(time(8), (0, 1, 2, 3, 4, 5, 6), ZoneInfo("Europe/Berlin")))
+    storage.set(job, 0)
+    for now, expected in (("03-26T07:00:00.010", "03-27T07"), ("03-27T09:30", "03-28T06"), ("03-28T06:00", "03-29T06")):
+        assert fire(client) == 1
+        now_ms = ms_of(datetime.fromisoformat(f"2060-{now}Z"))
+        monkeypatch.setattr(storage, "now_ms", lambda now_ms=now_ms: now_ms)
+        assert storage.continue_(job.next_update["job"])
+        assert due(client)["1 next"] == ms_of(datetime.fromisoformat(f"2060-{expected}:00Z"))
+
+
+async def tell(_: object) -> None:
+    """The callback of a job."""
+
+
+def test_a_process_that_replaces_another_one_later_does_not_set_jobs_that_run_once(
+    storage: JobStorage, client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for started_h, expected in ((47.5, 0), (46.5, 1)):
+        monkeypatch.setattr(job_queue, "_STARTED_S", monotonic() - started_h * 3600)
+        queue = job_queue.LaneJobQueue(Application.builder().token(TOKEN).build())
+        queue.begin_start()
+        queue.run_once(tell, 3600)
+        queue.run_repeating(tell, 3600)
+        queue.end_start()
+        # A repeating job has two timers
+        assert len(due(client)) == 2 + expected
+
+
+def test_what_the_job_queue_does_not_have_is_named(storage: JobStorage) -> None:
+    queue = job_queue.LaneJobQueue(Application.builder().token(TOKEN).build())
+    job = queue.run_once(tell, 3600)
+    for wrong in (lambda: queue.scheduler.get_jobs(), lambda: job.job.pause(), lambda: job.trigger):
+        with pytest.raises(JobError, match="APScheduler does not run the jobs here"):
+            wrong()
+    with pytest.raises(AttributeError, match="no scheduler_configuration here"):
+        _ = queue.scheduler_configuration
+    for arguments in ({"name": 5}, {"chat_id": "@channel"}, {"user_id": "7"}):
+        with pytest.raises(JobError, match="use a text as the name, and numbers as the ids"):
+            queue.run_once(tell, 1, **arguments)
+    assert queue.get_jobs_by_name(5) == ()  # type: ignore[arg-type]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
+from itertools import pairwise
+from typing import Any
 
 from tests.bot.adapters.bots.jobs import NOTICES
 from tests.bot.adapters.test_matrix import texts
@@ -23,7 +26,13 @@ def command(chat: int, text: str) -> dict[str, object]:
 
 def timers(pipeline: Pipeline) -> list[str]:
     """The names of all timers."""
-    return sorted(each.decode().partition("\n")[2] for each in pipeline.redis.zrange("lanes:timers", 0, -1))
+    return sorted(times(pipeline))
+
+
+def times(pipeline: Pipeline) -> dict[str, int]:
+    """When each timer is due, by its name."""
+    found: Any = pipeline.redis.zrange("lanes:timers", 0, -1, withscores=True)
+    return {each.decode().partition("\n")[2]: int(at_ms) for each, at_ms in found}
 
 
 def test_the_timer_example(make_pipeline: MakePipeline) -> None:
@@ -92,12 +101,54 @@ def test_a_repeating_job_continues_after_runs_that_fail(make_pipeline: MakePipel
     assert any(text.startswith("error in fail_odd: due at ") for text in texts(pipeline, 7))
 
 
+def test_an_outage_is_followed_by_one_late_run(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(BOT=JOBS)
+    pipeline.poller()
+    worker = pipeline.worker("threads", 2)
+    # Given a job that runs each second
+    pipeline.push(message(0, 7, do="ticking"))
+    until(lambda: len(texts(pipeline, 7)) == 2)
+    worker.kill_all()
+    # When no worker runs for some seconds
+    before = len(texts(pipeline, 7))
+    [due_ms] = [at_ms for name, at_ms in times(pipeline).items() if re.fullmatch(r"\w+ next", name)]
+    until(lambda: pipeline.redis.time()[0] * 1000 > due_ms + 3000)
+    pipeline.worker("threads", 2)
+    until(lambda: len(texts(pipeline, 7)) >= before + 4)
+    # Then one run is late, and the others keep to the plan
+    due = [int(text.removeprefix("tick ")) for text in texts(pipeline, 7)]
+    assert due[before] == due_ms
+    passed = [later - earlier for earlier, later in pairwise(due)]
+    assert passed.pop(before) >= 3000
+    assert [gap for gap in passed if gap != 1000] == []
+
+
+def test_jobs_of_a_handler_that_is_killed_are_set_once(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(BOT=JOBS, LEASE_SECONDS=4)
+    pipeline.poller()
+    worker = pipeline.worker("prefork", 2)
+    # Given a handler that has set jobs, and is killed before its update is settled
+    started = timers(pipeline)
+    pipeline.push(message(0, 7, do="held"))
+    until(lambda: texts(pipeline, 7) == ["holding"])
+    worker.kill_all()
+    assert timers(pipeline) == started
+    # When another worker runs it
+    pipeline.worker("threads", 2)
+    pipeline.open("gate")
+    # Then each job is set, and runs, once
+    until(lambda: sum(text.startswith("tick") for text in texts(pipeline, 7)) == 2)
+    pipeline.drained()
+    assert len(timers(pipeline)) == len(started) + 6
+    assert len(texts(pipeline, 7)) == 3
+
+
 def test_jobs_of_the_start_are_set_once(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(BOT=JOBS)
     pipeline.poller()
-    # Given workers whose processes all start the bot
-    for _ in range(2):
-        pipeline.worker("prefork", 3)
+    # Given two workers at once, whose processes all start the bot
+    for worker in [pipeline.worker("prefork", 3, is_awaited=False) for _ in range(2)]:
+        worker.tells(" ready.")
     until(lambda: texts(pipeline, NOTICES).count("notice started") == 2)
     names = timers(pipeline)
     assert len(names) == 6

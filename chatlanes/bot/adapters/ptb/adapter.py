@@ -27,7 +27,8 @@ from chatlanes.bot.adapters.ptb.data import DataKeeper, Outline, replace_persist
 from chatlanes.bot.adapters.ptb.failures import no_failures, updates_here, watch
 from chatlanes.bot.adapters.ptb.job_plans import JobError
 from chatlanes.bot.adapters.ptb.job_queue import LaneJob, LaneJobQueue, queue_of
-from chatlanes.bot.adapters.ptb.job_storage import KIND
+from chatlanes.bot.adapters.ptb.job_storage import KIND, TIMEOUT
+from chatlanes.bot.adapters.ptb.timeouts import time_out
 from chatlanes.bot.adapters.startup.async_handler import AsyncHandler
 from chatlanes.bot.adapters.startup.lifetime import Steps
 from chatlanes.bot.bot import Bot
@@ -67,7 +68,7 @@ class PtbRunner:
     async def handle(self, ctx: Context) -> None:
         bot_here.set(self._application.bot)
         if ctx.kind == KIND:
-            await self._run_job(ctx)
+            await (self._time_out(ctx) if TIMEOUT in ctx.update[KIND] else self._run_job(ctx))
             return
         updates = [Update.de_json(update, self._application.bot) for update in ctx.updates]
         updates_here.set(updates)
@@ -87,6 +88,15 @@ class PtbRunner:
             # Job.run would continue after UPDATE_TIMEOUT.
             await job._run(self._application)
         await blocking_executor().call(partial(self._jobs.end, job))
+
+    async def _time_out(self, ctx: Context) -> None:
+        update = Update.de_json(ctx.update[KIND]["update"], self._application.bot)
+        updates_here.set([update])
+        assert self._keeper  # noqa: S101  begun
+        assert ctx.stored  # noqa: S101  a timer always has a lane
+        buttons = self._buttons.kept(update, ctx.stored.message_id)
+        async with self._keeper.kept(update) as slots, buttons, no_failures():
+            await time_out(self._application, ctx.update[KIND][TIMEOUT], slots, update)
 
     async def _start(self) -> None:
         application = self._application

@@ -62,13 +62,13 @@ class Buttons:
     @asynccontextmanager
     async def kept(self, update: Update | None, name: str = "") -> AsyncIterator[None]:
         """Wraps the processing of an update: loads the data of its pressed button, and stores that of new ones. `name`
-        identifies a job, which has no Update.
+        identifies a job, which has no Update, or one that the update has caused.
         """
         cache = self._bot.callback_data_cache
         if cache is None:
             yield
             return
-        _names.set(names := _Names(self._bot.token, str(update.update_id) if update else name))
+        _names.set(names := _Names(self._bot.token, name or str(update and update.update_id)))
         pressed = ""
         if update:
             pressed = await _load_pressed(cache, update)

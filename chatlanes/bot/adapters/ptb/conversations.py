@@ -1,15 +1,15 @@
 """Finds the conversations of an Application, and makes its handlers blocking.
 
-Each ConversationHandler has a name that is the same in every process: its own, or its position among the handlers. A
-conversation_timeout limits how long the state is stored; the conversation then ends without a TIMEOUT handler, because
-the framework keeps the update for it in one process.
+Each ConversationHandler has a name that is the same in every process: its own, or its position among the handlers. Its
+conversation_timeout is a timer if it has TIMEOUT handlers (timeouts.py), and otherwise limits how long its states are
+stored.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from telegram import Update
@@ -17,15 +17,18 @@ from telegram.ext import Application, BaseHandler, ConversationHandler
 
 AnyApplication = Application[Any, Any, Any, Any, Any, Any]
 
-log = logging.getLogger(__name__)
-
 
 class Conversation(NamedTuple):
-    """One ConversationHandler. `timeout_s`: how long its state is stored after the last update."""
+    """One ConversationHandler. `timeout_s`: how long after the last update that it handled it ends."""
 
     name: str
     handler: ConversationHandler[Any]
     timeout_s: float | None
+
+    @property
+    def has_timer(self) -> bool:
+        """True if handlers run when it ends by its timeout."""
+        return self.timeout_s is not None and bool(self.handler.states.get(ConversationHandler.TIMEOUT))
 
     def key(self, update: Update) -> tuple[int | str, ...] | None:
         """The key of the update's conversation; None if the update lacks a chat, user or message for it."""
@@ -62,14 +65,7 @@ def _timeout_of(handler: ConversationHandler[Any]) -> float | None:
     and warn at each update.
     """
     timeout, handler._conversation_timeout = handler.conversation_timeout, None
-    if timeout is None:
-        return None
-    if handler.states.get(ConversationHandler.TIMEOUT):
-        log.warning(
-            "the handlers in ConversationHandler.TIMEOUT do not run here: a conversation without updates for longer "
-            "than its conversation_timeout ends without calling them"
-        )
-    return float(timeout) if isinstance(timeout, int | float) else timeout.total_seconds()
+    return (timeout.total_seconds() if isinstance(timeout, timedelta) else timeout) or None
 
 
 def _everywhere(application: AnyApplication) -> Iterator[tuple[str, BaseHandler[Any, Any, Any]]]:

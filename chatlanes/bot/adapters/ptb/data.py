@@ -22,7 +22,7 @@ from telegram.ext import DictPersistence, PicklePersistence
 from chatlanes.bot.adapters import storage, storage_json
 from chatlanes.bot.adapters.ptb.conversations import AnyApplication, conversations_of
 from chatlanes.bot.adapters.ptb.job_storage import KIND
-from chatlanes.bot.adapters.ptb.slots import Slot, data_of, positions_of
+from chatlanes.bot.adapters.ptb.slots import Position, Slot, data_of, positions_of
 from chatlanes.bot.context import Context
 from chatlanes.lanes.worker.executor import blocking_executor
 
@@ -58,7 +58,7 @@ class DataKeeper:
         storage.read_ahead(_places(self._slots(Outline.of(ctx.chat_id, ctx.user_id), is_job=ctx.kind == KIND)))
 
     @asynccontextmanager
-    async def kept(self, update: Update | Outline, *, is_job: bool = False) -> AsyncIterator[None]:
+    async def kept(self, update: Update | Outline, *, is_job: bool = False) -> AsyncIterator[list[Slot]]:
         """Wraps the processing of an update or a job: its data is read before, staged for the settle after, then
         removed from memory.
         """
@@ -67,7 +67,7 @@ class DataKeeper:
             slots = self._slots(update, is_job=is_job)
             try:
                 before = await _read(slots)
-                yield
+                yield slots
                 _keep(slots, before)
                 if self._application.persistence:
                     await self._application.update_persistence()
@@ -104,6 +104,7 @@ class Outline(NamedTuple):
     effective_chat: Any
     effective_user: Any
     callback_query: None = None
+    update_id: int = 0
 
     @classmethod
     def of(cls, chat_id: int | None, user_id: int | None) -> Outline:
@@ -132,8 +133,10 @@ def _keep(slots: Iterable[Slot], before: Mapping[str, str]) -> None:
     another update could write.
     """
     for each in slots:
-        is_timed = each.ttl_s is not None and each.value is not None
-        if is_timed or storage_json.text(each.value, each.name) != before[each.name]:
+        if isinstance(each, Position):
+            each.set_timer()
+        is_renewed = each.has_moved and each.value is not None
+        if is_renewed or storage_json.text(each.value, each.name) != before[each.name]:
             storage.keep(each.place, each.name, each.value, each.ttl_s)
 
 

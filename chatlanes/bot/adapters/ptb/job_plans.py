@@ -13,6 +13,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from chatlanes.bot.adapters.errors import PermanentError
+from chatlanes.bot.timers import MOST_S
 
 #: The types that python-telegram-bot accepts as a time.
 When = float | timedelta | datetime | time
@@ -87,7 +88,7 @@ Plan = Interval | Calendar
 
 def interval(every: float | timedelta, first: When | None, last: When | None, zone: tzinfo, now: datetime) -> Interval:
     """Raises JobError."""
-    every_s = every.total_seconds() if isinstance(every, timedelta) else every
+    every_s = seconds(every)
     if every_s <= 0:
         raise JobError(f"interval={every!r}: use a number of seconds above 0, or such a timedelta")
     every_ms = max(round(every_s * 1000), 1)
@@ -123,11 +124,17 @@ def moment(when: When, zone: tzinfo, now: datetime, *, is_next: bool = False) ->
         date = now.astimezone(when.tzinfo or zone).date()
         due = _in_zone(datetime.combine(date, when), zone)
         return due + timedelta(days=1) if is_next and due <= now else due
-    if isinstance(when, timedelta):
-        return now + when
-    if isinstance(when, int | float):
-        return now + timedelta(seconds=when)
-    raise JobError(f"{when!r} is not a time: use seconds, a timedelta, a datetime or a time")
+    return now + timedelta(seconds=seconds(when))
+
+
+def seconds(found: Any) -> float:
+    """The length of a timedelta, or a number of seconds. Raises JobError."""
+    found_s = found.total_seconds() if isinstance(found, timedelta) else found
+    if not isinstance(found_s, int | float):
+        raise JobError(f"{found!r} is not a time: use seconds, a timedelta, a datetime or a time")
+    if not abs(found_s) <= MOST_S:
+        raise JobError(f"{found!r} is too long: a job may be set for at most ten years from now")
+    return found_s
 
 
 def ms_of(found: datetime) -> int:

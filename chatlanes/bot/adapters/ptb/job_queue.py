@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from functools import cached_property
+from time import monotonic
 from typing import Any, NamedTuple, NoReturn
 from uuid import uuid4
 
@@ -28,11 +29,14 @@ from chatlanes.bot.adapters.ptb.job_plans import JobError, When
 from chatlanes.bot.adapters.ptb.job_storage import Found, JobRecord, JobStorage, origin_of, record_of
 from chatlanes.bot.current import current
 from chatlanes.bot.timers import MOST_BYTES
+from chatlanes.lanes.protocol.keys import SEEN_TTL_S
 
 log = logging.getLogger(__name__)
 
 #: Identifies a start of this worker: its processes inherit it, and set a job that runs once only once.
-_START = uuid4().hex
+_START, _STARTED_S = uuid4().hex, monotonic()
+#: Redis remembers for longer which jobs a start has set. A process that starts later does not set them again.
+_START_LASTS_S = SEEN_TTL_S - 3600
 #: Options of APScheduler that have no effect here: a late job runs once, and two runs of a job never overlap.
 _WITHOUT_EFFECT = frozenset({"misfire_grace_time", "coalesce", "max_instances"})
 _EVERY_DAY = tuple(range(7))
@@ -53,7 +57,7 @@ class LaneJob(Job[Any]):
         self._queue, self.record, self._next_ms = queue, record, next_ms
         self.name, self.chat_id, self.user_id = record.name, record.chat_id, record.user_id
         self._removed = False
-        self._job = None  # APScheduler's, which does not exist
+        self._job: Any = _NoScheduler("job")
 
     @property
     def id(self) -> str:
@@ -98,10 +102,13 @@ class LaneJobQueue(JobQueue[Any]):
         self._bot = application.bot
         self._app = application
         self.storage = JobStorage(application.bot.token)
-        self.scheduler = _NoScheduler()
+        self.scheduler = _NoScheduler("scheduler")
         #: The jobs of the bot's import, and of its start. None: the bot has started.
         self._wanted: list[Wanted] | None = []
         self._of_import: list[Wanted] | None = None
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"the job queue has no {name} here, because APScheduler does not run the jobs")
 
     @property
     def application(self) -> Any:
@@ -114,20 +121,10 @@ class LaneJobQueue(JobQueue[Any]):
 
     async def stop(self, wait: bool = True) -> None: ...
 
-    def run_once(
-        self,
-        callback: Any,
-        when: When,
-        data: object = None,
-        name: str | None = None,
-        chat_id: int | None = None,
-        user_id: int | None = None,
-        job_kwargs: dict[str, Any] | None = None,
-    ) -> LaneJob:
-        record = self._record(callback, data, name, chat_id, user_id, job_kwargs)
+    def run_once(self, callback: Any, when: When, *more: Any, **named: Any) -> LaneJob:
+        record = self._record(None, callback, *more, **named)
         if isinstance(when, int | float | timedelta):
-            after_s = when.total_seconds() if isinstance(when, timedelta) else when
-            return self._set(record, None, max(round(after_s * 1000), 0))
+            return self._set(record, None, max(round(plans.seconds(when) * 1000), 0))
         return self._set(record, plans.ms_of(plans.moment(when, self._zone, self._now(), is_next=True)))
 
     def run_repeating(
@@ -136,42 +133,19 @@ class LaneJobQueue(JobQueue[Any]):
         interval: float | timedelta,
         first: When | None = None,
         last: When | None = None,
-        data: object = None,
-        name: str | None = None,
-        chat_id: int | None = None,
-        user_id: int | None = None,
-        job_kwargs: dict[str, Any] | None = None,
+        *more: Any,
+        **named: Any,
     ) -> LaneJob:
         plan = plans.interval(interval, first, last, self._zone, self._now())
-        return self._repeat(plan, self._record(callback, data, name, chat_id, user_id, job_kwargs, plan))
+        return self._repeat(plan, callback, *more, **named)
 
     def run_daily(
-        self,
-        callback: Any,
-        time: time,
-        days: tuple[int, ...] = _EVERY_DAY,
-        data: object = None,
-        name: str | None = None,
-        chat_id: int | None = None,
-        user_id: int | None = None,
-        job_kwargs: dict[str, Any] | None = None,
+        self, callback: Any, time: time, days: tuple[int, ...] = _EVERY_DAY, *more: Any, **named: Any
     ) -> LaneJob:
-        plan = plans.daily(time, days, self._zone)
-        return self._repeat(plan, self._record(callback, data, name, chat_id, user_id, job_kwargs, plan))
+        return self._repeat(plans.daily(time, days, self._zone), callback, *more, **named)
 
-    def run_monthly(
-        self,
-        callback: Any,
-        when: time,
-        day: int,
-        data: object = None,
-        name: str | None = None,
-        chat_id: int | None = None,
-        user_id: int | None = None,
-        job_kwargs: dict[str, Any] | None = None,
-    ) -> LaneJob:
-        plan = plans.monthly(when, day, self._zone)
-        return self._repeat(plan, self._record(callback, data, name, chat_id, user_id, job_kwargs, plan))
+    def run_monthly(self, callback: Any, when: time, day: int, *more: Any, **named: Any) -> LaneJob:
+        return self._repeat(plans.monthly(when, day, self._zone), callback, *more, **named)
 
     def run_custom(self, *_: Any, **__: Any) -> NoReturn:
         raise JobError("run_custom needs APScheduler: use run_once, run_repeating, run_daily or run_monthly")
@@ -181,7 +155,8 @@ class LaneJobQueue(JobQueue[Any]):
         return found if pattern is None else tuple(job for job in found if re.compile(pattern).search(job.record.name))
 
     def get_jobs_by_name(self, name: str) -> tuple[LaneJob, ...]:
-        return self._jobs(self.storage.named(name), lambda record: record.name == name)
+        found = self.storage.named(name) if isinstance(name, str) else []
+        return self._jobs(found, lambda record: record.name == name)
 
     def remove(self, record: JobRecord) -> None:
         if self._is_wanted(record):
@@ -197,13 +172,13 @@ class LaneJobQueue(JobQueue[Any]):
 
     def end_start(self) -> None:
         """Set the jobs of the start. Raises RedisError."""
-        once = Counter[tuple[Any, ...]]()
+        once, is_replacement = Counter[tuple[Any, ...]](), monotonic() - _STARTED_S > _START_LASTS_S
         for place, (record, at_ms, in_ms) in enumerate(self._wanted or ()):
             if record.plan is not None:
                 self.storage.ensure_repeating(record, record.plan)
-                continue
-            self.storage.ensure_once(record, once[record.identity], at_ms, in_ms, (f"jobs:{_START}", place))
-            once[record.identity] += 1
+            elif not is_replacement:
+                self.storage.ensure_once(record, once[record.identity], at_ms, in_ms, (f"jobs:{_START}", place))
+                once[record.identity] += 1
         self._wanted = None
 
     def begin(self, job: dict[str, Any]) -> LaneJob | None:
@@ -226,7 +201,8 @@ class LaneJobQueue(JobQueue[Any]):
         elif (data := storage_json.text(job.data, "job.data")) != record.data and self.storage.exists(record):
             self.storage.write(replace(record, data=data))
 
-    def _repeat(self, plan: plans.Plan, record: JobRecord) -> LaneJob:
+    def _repeat(self, plan: plans.Plan, callback: Any, *more: Any, **named: Any) -> LaneJob:
+        record = self._record(plan, callback, *more, **named)
         next_ms = plan.next_ms(plans.ms_of(self._now()))
         if next_ms is not None:
             return self._set(record, next_ms)
@@ -243,21 +219,22 @@ class LaneJobQueue(JobQueue[Any]):
 
     def _record(
         self,
+        plan: plans.Plan | None,
         callback: Any,
-        data: object,
-        name: str | None,
-        chat_id: int | None,
-        user_id: int | None,
-        job_kwargs: dict[str, Any] | None,
-        plan: plans.Plan | None = None,
+        data: object = None,
+        name: str | None = None,
+        chat_id: int | None = None,
+        user_id: int | None = None,
+        job_kwargs: dict[str, Any] | None = None,
     ) -> JobRecord:
-        """Raises JobError."""
+        """The arguments are those that all methods of python-telegram-bot have. Raises JobError."""
         if unknown := set(job_kwargs or ()) - _WITHOUT_EFFECT:
             raise JobError(
                 f"job_kwargs: {min(unknown)!r} is an option of APScheduler, which does not run the jobs here"
             )
-        path = path_of(callback)
-        name = name or callback.__name__
+        path, name = path_of(callback), name or callback.__name__
+        if not isinstance(name, str) or not all(isinstance(each, int | None) for each in (chat_id, user_id)):
+            raise JobError(f"{name=}, {chat_id=}, {user_id=}: use a text as the name, and numbers as the ids")
         try:
             text = storage_json.text(data, "data")
         except TypeError as error:
@@ -303,13 +280,18 @@ def queue_of(application: AnyApplication) -> LaneJobQueue:
 
 
 class _NoScheduler:
-    """Replaces APScheduler's scheduler."""
+    """Replaces the scheduler of APScheduler, and its jobs."""
 
     #: A ConversationHandler that is added later does not set its timeouts.
     running = False
 
+    def __init__(self, what: str) -> None:
+        self._what = what
+
     def __getattr__(self, name: str) -> NoReturn:
-        raise JobError(f"scheduler.{name}: APScheduler does not run the jobs here; use the methods of the job queue")
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise JobError(f"{self._what}.{name}: APScheduler does not run the jobs here; use the methods of the job queue")
 
 
 def path_of(callback: Any) -> str:

@@ -30,6 +30,8 @@ from chatlanes.updates.intake import pack_update
 
 #: The kind of the updates that run jobs.
 KIND = "job"
+#: In one that ends a conversation: the name of the conversation.
+TIMEOUT = "conversation"
 #: The timers of an owner are one string. The jobs of one name, such as that of a callback, are spread over this many
 #: owners, so that none is long.
 SHARDS = 256
@@ -238,14 +240,14 @@ class JobStorage:
     def _place(self, record: JobRecord) -> tuple[list[str], str]:
         """The lanes and the queue of a job: those of its chat or user. A job without both has a lane of its own."""
         settings = self._settings
-        keys = keys_of(record.next_update, settings.order_by) or [f"job:{_plain(record.name)}"]
+        keys = keys_of(record.next_update, settings.order_by) or [f"job:{plain(record.name)}"]
         return [f"{self._bot_id}/{key}" for key in keys], queue_of(keys, 0, settings.queues, settings.queue_group)
 
     def _owner(self, record: JobRecord) -> str:
         return self._owner_of(record.name, crc32(f"{record.chat_id}/{record.user_id}".encode()) % SHARDS)
 
     def _owner_of(self, name: str, shard: int | str) -> str:
-        return f"{self._bot_id}/jobs/{_plain(name)}{'/' if name else ''}{shard}"
+        return f"{self._bot_id}/jobs/{plain(name)}{'/' if name else ''}{shard}"
 
     @property
     def _prefix(self) -> str:
@@ -301,6 +303,6 @@ def _packed(update: dict[str, Any]) -> bytes:
     return pack_update(described, content.encode())
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """A name without control characters."""
     return name.encode("unicode_escape").decode()

@@ -15,6 +15,9 @@ from telegram import Update
 
 from chatlanes.bot.adapters import storage
 from chatlanes.bot.adapters.ptb.conversations import AnyApplication, Conversation
+from chatlanes.bot.adapters.ptb.job_storage import KIND, TIMEOUT, plain
+from chatlanes.bot.current import current
+from chatlanes.bot.timers import Timers
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +29,7 @@ class Data:
     """
 
     ttl_s: float | None = None
+    has_moved = False
 
     def __init__(self, of_all: Any, number: int, name: str, *places: storage.Place) -> None:
         self._of_all, self._number = of_all, number
@@ -33,8 +37,8 @@ class Data:
 
     @property
     def place(self) -> storage.Place:
-        """The first safe place. With ORDER_BY=chat, user_data is therefore stored per chat."""
-        return next(filter(storage.is_safe, self.places), self.places[-1])
+        """With ORDER_BY=chat, user_data is stored per chat."""
+        return _first_safe(self.places)
 
     @property
     def value(self) -> Any:
@@ -58,27 +62,70 @@ class Data:
 
 
 class Position:
-    """The state of one conversation."""
+    """The state of one conversation. The framework takes it for the job of the conversation's timeout, and removes the
+    job when the conversation handles an update.
+    """
 
-    def __init__(self, conversation: Conversation, key: tuple[int | str, ...]) -> None:
-        self._states = conversation.handler._conversations
-        self._key = key
-        self.ttl_s = conversation.timeout_s
-        self.place: storage.Place = None
-        self.places: tuple[storage.Place, ...] = (None,)
+    def __init__(self, conversation: Conversation, key: tuple[int | str, ...], update: Any) -> None:
+        self._conversation, self.key, self._update_id = conversation, key, update.update_id
+        self.handler = conversation.handler
+        self._states = self.handler._conversations
+        self._jobs: dict[Any, Any] = self.handler.timeout_jobs
         self.name = f"ptb:conversation:{conversation.name}:{':'.join(map(str, key))}"
+        self.places = _places_of(self.handler, update)
+        self.has_moved = False
+        #: The update that set the timer.
+        self._timer_of: int | None = None
+
+    @property
+    def place(self) -> storage.Place:
+        return _first_safe(self.places)
+
+    @property
+    def ttl_s(self) -> float | None:
+        """With a timer, the timer ends the conversation."""
+        return None if self._conversation.has_timer else self._conversation.timeout_s
 
     @property
     def value(self) -> Any:
-        return {"state": self._states[self._key]} if self._key in self._states else None
+        if self.key not in self._states:
+            return None
+        timer = {} if self._timer_of is None else {"timer_of": self._timer_of}
+        return {"state": self._states[self.key], **timer}
 
     def fill(self, found: Any) -> None:
         self.forget()
+        if self._conversation.timeout_s is not None:
+            self._jobs[self.key] = self
         if found is not None:
-            self._states[self._key] = found["state"]
+            self._states[self.key] = found["state"]
+            self._timer_of = found.get("timer_of")
 
     def forget(self) -> None:
-        self._states.pop(self._key, None)
+        self._states.pop(self.key, None)
+        self._jobs.pop(self.key, None)
+
+    def schedule_removal(self) -> None:
+        """Called by the framework when the conversation handles the update."""
+        self.has_moved = True
+
+    def set_timer(self) -> None:
+        """Set, move or cancel the timer of the timeout with the update, if the conversation has handled it."""
+        if not self.has_moved:
+            return
+        ctx, conversation, name = current(), self._conversation, plain(self.name)
+        assert ctx.stored  # noqa: S101  its data was read
+        timers = Timers(ctx.update, ctx.timer_plan, ctx.stored)
+        if conversation.has_timer and self.key in self._states:
+            self._timer_of, in_ms = self._update_id, round((conversation.timeout_s or 0) * 1000)
+            timers.stage(ctx.stored, KIND, name, {TIMEOUT: conversation.name, "update": ctx.update}, None, in_ms)
+        elif self._timer_of is not None:
+            timers.cancel(name)
+            self._timer_of = None
+
+    def is_timed_out(self, name: str) -> bool:
+        """True if it is a state of this conversation, and its timer was not moved or cancelled since it was due."""
+        return name == self._conversation.name and self.key in self._states and self._timer_of == self._update_id
 
 
 Slot = Data | Position
@@ -96,7 +143,19 @@ def positions_of(conversations: list[Conversation], update: Update) -> Iterator[
     for conversation in conversations:
         key = conversation.key(update)
         if key is not None:
-            yield Position(conversation, key)
+            yield Position(conversation, key, update)
+
+
+def _places_of(handler: Any, update: Any) -> tuple[storage.Place, ...]:
+    """The chat of the update, and its user if each user has a conversation, first if it is the same in all chats."""
+    if not handler.per_user:
+        return (None,)
+    user = f"user:{update.effective_user.id}"
+    return (None, user) if handler.per_chat else (user, None)
+
+
+def _first_safe(places: tuple[storage.Place, ...]) -> storage.Place:
+    return next(filter(storage.is_safe, places), places[-1])
 
 
 @cache

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from datetime import UTC, datetime, time
 from functools import partial
+from pathlib import Path
 
 from telegram.ext import Application, MessageHandler, filters
 
 from chatlanes.bot import current
 from tests.bot.adapters.bots.script import TOKEN
+from tests.support import bots
 
 #: Where jobs without a chat send their messages.
 NOTICES = 900
@@ -36,6 +40,10 @@ async def fail_odd(context):
     if due_ms // 400 % 2:
         raise RuntimeError(f"due at {due_ms}")
     await context.bot.send_message(context.job.chat_id, "works")
+
+
+async def tick(context):
+    await context.bot.send_message(context.job.chat_id, f"tick {current().stored.message_id.split(':')[2]}")
 
 
 async def notice(context):
@@ -74,6 +82,23 @@ async def failing(update, context):
     context.job_queue.run_repeating(fail_odd, 0.4, first=0, chat_id=update.effective_chat.id)
 
 
+async def ticking(update, context):
+    context.job_queue.run_repeating(tick, 1, chat_id=update.effective_chat.id)
+
+
+async def held(update, context):
+    """Sets jobs, and ends when the test opens the gate."""
+    chat = update.effective_chat.id
+    for name in ("one", "two"):
+        context.job_queue.run_repeating(tick, 3600, first=0.1, chat_id=chat, name=name)
+    for job in context.job_queue.get_jobs_by_name("old"):
+        job.schedule_removal()
+    await update.message.reply_text("holding")
+    while not Path(os.environ[bots.GATES], "gate").exists():
+        await asyncio.sleep(0.01)
+    context.job_queue.run_repeating(tick, 3600, chat_id=chat, name="old")
+
+
 async def elsewhere(update, context):
     """Jobs for other chats, and without a chat."""
     context.job_queue.run_once(beep, 0, data=1, name="another", chat_id=8)
@@ -110,7 +135,7 @@ async def start(application):
 def main():
     application = Application.builder().token(TOKEN).post_init(start).build()
     application.add_handlers(
-        [handler(each) for each in (once, repeat, failing, elsewhere, remove, unnameable)],
+        [handler(each) for each in (once, repeat, failing, ticking, held, elsewhere, remove, unnameable)],
     )
     application.add_error_handler(error)
     application.job_queue.run_daily(notice, time(4), data="early")
