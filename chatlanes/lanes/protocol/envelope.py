@@ -1,8 +1,8 @@
 """The stored form of a Celery message, without the fields that have the same value in most messages.
 
 Guarantees that `unpack(pack(m))` equals `m` except for the delivery tag, the priority (a lane has its own order), the
-number of retries and the headers that only concern the lanes; the omitted fields are added back. A stored message is one line of JSON, and
-then the body as text.
+number of retries and the headers that only concern the lanes; the omitted fields are added back. A stored message is
+one line of JSON, and then the body as text.
 """
 
 from __future__ import annotations
