@@ -177,7 +177,7 @@ def fail(self: Any, times: int, countdown: float) -> None:
 
 def back_off(self: Any) -> NoReturn:
     """Always fail; Celery retries it (OPTIONS)."""
-    record(f"retries {self.request.retries}", self.request.id)
+    record(f"retries:{self.request.retries}", self.request.id)
     raise RuntimeError("never")
 
 

@@ -50,7 +50,7 @@ def test_the_backoff_of_autoretry_grows_until_the_last_retry(working: Lab) -> No
         assert delay_s(working, "a") == pytest.approx(least_s, abs=20)
         end_delay(working, "a")
     working.drained()
-    assert retries(working) == ["retries 0", "retries 1", "retries 2"]
+    assert retries(working) == ["retries:0", "retries:1", "retries:2"]
 
 
 def test_a_retry_may_have_an_eta(working: Lab) -> None:
@@ -136,7 +136,8 @@ def test_a_task_that_is_revoked_before_it_is_published_does_not_run(working: Lab
 
 
 def test_a_rate_limit_does_not_hold_a_lane(working: Lab) -> None:
-    working.app.control.rate_limit("run", "1/h", reply=True)
+    working.app.control.rate_limit("run", "1/h")
+    until(lambda: "New rate limit for tasks of type run" in working._workers[0].log)
     for name in "abc":
         working.publish(name, ["lane"])
     working.ended("a", "b", "c")
