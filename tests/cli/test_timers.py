@@ -7,6 +7,7 @@ import json
 import pytest
 
 from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.transport.publish import timer_of
 from chatlanes.updates.intake import pack_update
 from tests.cli.conftest import Cli
 
@@ -71,6 +72,15 @@ def test_timer_is_cancelled_by_its_id_or_by_chat_and_name(three: Cli) -> None:
     assert three.said("timers", "cancel", "9f", "--chat", "7")[0].startswith("cancelled 1:timer:")
     assert listed(three) == ["1/chat:7", "2/chat:7"]
     assert three.code == 0
+
+
+def test_a_task_with_an_eta_is_listed_and_cancelled_by_its_id(cli: Cli) -> None:
+    message = NewMessage("2b5c", "orders.0", b'{"headers":{"task":"charge"}}\n[[7],{},{}]', ["customer:9"])
+    cli.store.schedule(message, *timer_of("2b5c"), in_ms=60_000)
+    [line] = cli.said("timers", "list", "--json")
+    assert json.loads(line)["id"] == "2b5c"
+    assert cli.said("timers", "cancel", "2b5c") == ["cancelled 2b5c"]
+    assert cli.said("timers", "list") == ["no timer is set"]
 
 
 def test_a_timer_that_is_not_there_is_not_cancelled(three: Cli) -> None:
