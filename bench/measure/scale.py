@@ -65,6 +65,8 @@ class Scale:
     fired: int  # timers whose lateness is measured
     later: int  # tasks with a countdown
     later_s: float  # the countdown
+    repeated: int  # tasks whose runs are counted
+    timeout_s: int  # a third of their countdown
 
 
 FULL = Scale(
@@ -115,6 +117,8 @@ FULL = Scale(
     fired=20_000,
     later=50_000,
     later_s=60.0,
+    repeated=2_000,
+    timeout_s=10,
 )
 
 WIDE = replace(
@@ -176,4 +180,6 @@ QUICK = Scale(
     fired=500,
     later=200,
     later_s=8.0,
+    repeated=100,
+    timeout_s=3,
 )

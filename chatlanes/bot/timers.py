@@ -126,9 +126,7 @@ class Timers:
         content = json_of({kind: {"name": name, **body, **_place(parsed)}})
         chat = parsed.migrates[1] if parsed.migrates else parsed.home
         packed = pack_update(described(kind, chat), content)
-        stored.stage_timer(
-            SetTimer(owner, name, f"{stored.bot_id}:{KIND}:", self._queue(parsed), packed, at_ms, in_ms)
-        )
+        stored.stage_timer(SetTimer(owner, name, f"{stored.bot_id}:{KIND}:", self._queue(parsed), packed, at_ms, in_ms))
 
     def cancel(self, name: str) -> None:
         """Raises TimerError and TypeError."""

@@ -16,6 +16,7 @@ from chatlanes.cli.selection import bot_option, chat_option, is_of_chat, wanted
 from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.replies import StoredTimer
+from chatlanes.lanes.transport.publish import timer_of
 
 #: Jobs of python-telegram-bot do not belong to a chat, but to their name; those of a chat are in its lane.
 _JOBS = "/jobs/"
@@ -110,7 +111,11 @@ def timers_of_chat(lanes: CommandContext, chat: str) -> list[StoredTimer]:
 
 
 def _with_id(lanes: CommandContext, timer_id: str) -> list[StoredTimer]:
-    """An id contains the time at which the timer is due: `<bot id>:timer:<ms>:<number>`."""
+    """An id contains the time at which the timer is due: `<bot id>:timer:<ms>:<number>`; or it is that of a task with
+    an eta, which owns its timer.
+    """
+    if found := lanes.store.timers(timer_of(timer_id)[0]):
+        return found
     due_ms = [part for part in timer_id.split(":")[2:3] if part.isdecimal()]
     if not due_ms:
         raise CommandError(f"{timer_id} is not an id of a timer (`lanes timers list` shows them); a name needs --chat")

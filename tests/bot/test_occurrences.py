@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -50,6 +51,25 @@ def test_a_time_that_is_skipped_in_spring(cron: str, expected: list[str]) -> Non
 )
 def test_a_time_that_is_repeated_in_autumn(cron: str, expected: list[str]) -> None:
     assert shown(Clockwork(cron, BERLIN), "2026-10-24T23:00:00Z", len(expected)) == expected
+
+
+@pytest.mark.parametrize(
+    ("tz", "day"), [("Asia/Beirut", "2026-03-29"), ("America/Havana", "2026-03-08"), ("America/Santiago", "2026-09-06")]
+)
+def test_a_midnight_that_does_not_exist(tz: str, day: str) -> None:
+    # Given a day that begins at 01:00
+    zone = ZoneInfo(tz)
+    noon_before = datetime.fromisoformat(f"{day}T12:00:00").replace(tzinfo=zone) - timedelta(days=1)
+    after_ms = round(noon_before.timestamp() * 1000)
+
+    def times(cron: str) -> list[str]:
+        found = islice(Clockwork(cron, tz).after(after_ms), 2)
+        return [f"{datetime.fromtimestamp(each / 1000, zone):%d %H:%M}" for each in found]
+
+    first, second = day[-2:], f"{int(day[-2:]) + 1:02}"
+    assert times("0 0 * * *") == [f"{first} 01:00", f"{second} 00:00"]
+    assert times("0 0,1 * * *") == [f"{first} 01:00", f"{second} 00:00"]
+    assert times("0 0 0 * * *")[0] == f"{second} 00:00"
 
 
 def test_a_repeated_time_fires_once_also_if_the_search_begins_in_the_repeated_hour() -> None:

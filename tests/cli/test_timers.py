@@ -7,6 +7,7 @@ import json
 import pytest
 
 from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.transport.publish import timer_of
 from chatlanes.updates.intake import pack_update
 from tests.cli.conftest import Cli
 
@@ -78,6 +79,15 @@ def test_a_repeating_job_ends_when_one_of_its_timers_is_cancelled(three: Cli, na
     set_timer(three, "1/jobs/alarm/3", "9f next", in_ms=80_000_000, lane="1/chat:7")
     assert len(three.said("timers", "cancel", name, "--chat", "7")) == 1
     assert listed(three, "--chat", "7") == ["1/chat:7", "2/chat:7"]
+
+
+def test_a_task_with_an_eta_is_listed_and_cancelled_by_its_id(cli: Cli) -> None:
+    message = NewMessage("2b5c", "orders.0", b'{"headers":{"task":"charge"}}\n[[7],{},{}]', ["customer:9"])
+    cli.store.schedule(message, *timer_of("2b5c"), in_ms=60_000)
+    [line] = cli.said("timers", "list", "--json")
+    assert json.loads(line)["id"] == "2b5c"
+    assert cli.said("timers", "cancel", "2b5c") == ["cancelled 2b5c"]
+    assert cli.said("timers", "list") == ["no timer is set"]
 
 
 def test_a_timer_that_is_not_there_is_not_cancelled(three: Cli) -> None:

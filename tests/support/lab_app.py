@@ -86,7 +86,8 @@ def build(
         **conf,
     )
     for each in TASKS:
-        app.task(name=each.__name__, bind=True, max_retries=None, shared=False)(each)
+        options = {"max_retries": None, **OPTIONS.get(each.__name__, {})}
+        app.task(name=each.__name__, bind=True, shared=False, **options)(each)
     return app
 
 
@@ -171,6 +172,20 @@ def fail(self: Any, times: int, countdown: float) -> None:
     if self.delivery.failed < times:
         record("retry", self.request.id)
         raise self.retry(countdown=countdown, exc=RuntimeError("not yet"))
+    record("end", self.request.id)
+
+
+def back_off(self: Any) -> NoReturn:
+    """Always fail; Celery retries it (OPTIONS)."""
+    record(f"retries:{self.request.retries}", self.request.id)
+    raise RuntimeError("never")
+
+
+def retry_with(self: Any, *_: Any, **options: Any) -> None:
+    """In the first run, retry with these options of Celery's `self.retry()`."""
+    record("start", self.request.id)
+    if self.request.retries == 0:
+        raise self.retry(**options)
     record("end", self.request.id)
 
 
@@ -284,11 +299,18 @@ TASKS = (
     raise_system_exit,
     retry_or_bury,
     fail,
+    back_off,
+    retry_with,
     fail_unordered,
     reject,
     clean_up_slowly,
     ignore_interrupts,
 )
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "back_off": {"autoretry_for": (RuntimeError,), "max_retries": 2, "retry_backoff": 60, "retry_jitter": False},
+}
 
 
 @cache

@@ -1,8 +1,8 @@
 """The stored form of a Celery message, without the fields that have the same value in most messages.
 
-Guarantees that `unpack(pack(m))` equals `m` except for the delivery tag, the priority (a lane has its own order) and
-the headers that only concern the lanes; the omitted fields are added back. A stored message is one line of JSON, and
-then the body as text.
+Guarantees that `unpack(pack(m))` equals `m` except for the delivery tag, the priority (a lane has its own order), the
+number of retries and the headers that only concern the lanes; the omitted fields are added back. A stored message is
+one line of JSON, and then the body as text.
 """
 
 from __future__ import annotations
@@ -105,6 +105,8 @@ def unpack(stored: bytes, *, message_id: str, queue: str, tag: str, lane: dict[s
     if not newline:
         return _foreign(envelope, queue=queue, tag=tag, lane=lane)
     headers = envelope["headers"]
+    if lane["failed"]:  # Celery's backoff and monitors read the number of retries
+        headers["retries"] = headers.get("retries", 0) + lane["failed"]
     known = {**_TASK_HEADERS, "id": message_id, "root_id": message_id} if "task" in headers else {}
     content_type, content_encoding = envelope.get("content", (JSON, "utf-8"))
     return {

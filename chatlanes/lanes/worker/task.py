@@ -6,13 +6,15 @@ that Celery acknowledges. Tasks on ordinary queues behave as in Celery.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from celery import Task
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 from celery.states import FAILURE
 from celery.utils.log import get_task_logger
+from celery.utils.time import maybe_iso8601, maybe_make_aware
 from greenlet import GreenletExit  # type: ignore[import-untyped]
 from redis.exceptions import RedisError
 
@@ -120,21 +122,44 @@ class LaneTask(Task):
         """The delivery of the current run; None if it did not arrive through a lane."""
         return delivery_of(self.request, self.app.lanes)
 
-    def retry(self, *args: Any, exc: BaseException | None = None, countdown: float | None = None, **kw: Any) -> Any:
+    def retry(
+        self,
+        args: Any = None,
+        kwargs: Any = None,
+        exc: BaseException | None = None,
+        throw: bool = True,
+        eta: datetime | str | None = None,
+        countdown: float | None = None,
+        max_retries: int | None = None,
+        **options: Any,
+    ) -> Any:
         """Like Celery's `retry`, but nothing is published: the message stays first in its lanes, which wait
-        `countdown` seconds.
+        `countdown` seconds or until `eta`. Its arguments and options stay as they are.
         """
         delivery = self.delivery
         if delivery is None:
-            return super().retry(*args, exc=exc, countdown=countdown, **kw)
-        most = kw.get("max_retries", self.max_retries)
+            return super().retry(args, kwargs, exc, throw, eta, countdown, max_retries, **options)
+        if max_retries is not None:
+            self.override_max_retries = max_retries  # which autoretry_for reads
+        most = self.max_retries if max_retries is None else max_retries
         if most is not None and delivery.failed >= most:
             raise exc or self.MaxRetriesExceededError(f"{self.name}[{delivery.id}] failed {delivery.attempt} times")
+        if _differ(args, self.request.args) or _differ(kwargs, self.request.kwargs):
+            logger.warning("lanes: %s is retried with its first arguments, not with those of retry()", delivery.id)
         delay_s = self.default_retry_delay if countdown is None else countdown
+        if eta:
+            delay_s = (maybe_make_aware(maybe_iso8601(eta)) - datetime.now(UTC)).total_seconds()
         problem = {"type": type(exc).__name__ if exc else "Retry", "message": str(exc or "")}
         if delivery.retry(delay_s=delay_s, problem=problem) is Outcome.LOST:
             raise Ignore(f"the lease of {delivery.id} is over")
-        reason = Retry(exc=exc, when=delay_s)
-        if kw.get("throw", True):
+        reason = Retry(exc=exc, when=eta or delay_s)
+        if throw:
             raise reason
         return reason
+
+
+def _differ(given: Any, own: Any) -> bool:
+    """Whether `retry` is given other arguments than those of the message; JSON has no tuples."""
+    if given is None:
+        return False
+    return dict(given) != (own or {}) if isinstance(given, Mapping) else list(given) != list(own or ())

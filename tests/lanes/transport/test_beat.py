@@ -73,6 +73,18 @@ def test_two_beats_publish_each_firing_once(beats: Beats) -> None:
     assert beats.sent() >= lab.count("appended") + 4
 
 
+def test_an_entry_without_keys_is_refused_and_the_others_are_published(make_lab: LabMaker) -> None:
+    schedules = {"no keys": entry(), "keys": entry(headers=lanes.headers(["reports"]), countdown=0.1)}
+    lab = make_lab(beat_schedule=schedules)
+    lab.worker("prefork", 1)
+    process = Beats(lab).start("only")
+    try:
+        process.tells("'orders.0' is a lane queue: pass the keys that order the message, headers=lanes.headers([…])")
+        until(lambda: lab.count("fired") >= 2 and lab.count("settled") >= 2)
+    finally:
+        process.end()
+
+
 def number(of: Any, last_run_at: datetime, now: datetime) -> int | None:
     return firing(SimpleNamespace(schedule=of, last_run_at=last_run_at), SimpleNamespace(schedule=of, last_run_at=now))
 

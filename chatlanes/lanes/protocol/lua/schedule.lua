@@ -1,4 +1,4 @@
--- schedule: set a timer, unless its message was seen before.
+-- schedule: set a timer, unless its message was seen before. If it is due already, it fires at once, after older ones.
 -- With  timers seen
 -- KEYS  none
 -- ARGV  timer id queue lanes stored at_ms in_ms scope number replaces seen_ttl_s seen_block
@@ -14,7 +14,9 @@ if scope ~= '' then
   if is_remembered(scope, number, seen_block) then return 0 end
   remember(scope, number, seen_block)
 end
-set_timer(timer, at_ms ~= '' and tonumber(at_ms) or now_ms + in_ms, id, queue, lanes, stored)
+local due_ms = at_ms ~= '' and tonumber(at_ms) or now_ms + in_ms
+set_timer(timer, due_ms, id, queue, lanes, stored)
+if due_ms <= now_ms then fire_due(100) end
 write_places()
 write_seen(seen_ttl_s)
 wake_workers()

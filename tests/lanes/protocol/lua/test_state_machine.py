@@ -146,6 +146,7 @@ class LanesMachine(RuleBasedStateMachine):
         self.appended: set[str] = set()
         self.settled: list[str] = []
         self.timers = 0  # set so far
+        self.firings = 0  # of schedules so far
 
     # The verbs of workers and pollers.
 
@@ -329,6 +330,47 @@ class LanesMachine(RuleBasedStateMachine):
         message = NewMessage(timer.id, queue, timer.stored, lanes)
         assert self.store.schedule(message, owner, name, in_ms=minutes * MINUTE_MS)
         self.model.schedule(TimerState(owner, name, timer.id, minutes, tuple(lanes), queue, str(timer.stored)))
+        if minutes <= 0:
+            self.appended.update(self.model.fire_due(self.due_timers()))
+            self.bells.add(queue)  # it may be set for a message that waits in its lanes
+        self.compare()
+
+    def due_timers(self) -> list[str]:
+        """The timers that the server has fired and the model has not, in the order of their messages."""
+        due = [timer for timer in self.model.timers.values() if timer.minutes <= 0]
+        seqs = {timer.key: int(self.client.hget(keys.message(timer.id), "seq") or 0) for timer in due}
+        assert all(seqs.values()), "a timer that is due has not fired"
+        return sorted(seqs, key=seqs.__getitem__)
+
+    @rule(
+        owner=an_owner,
+        name=a_name,
+        what=st.sampled_from(["fire", "fire", "remove", "late", "early"]),
+        lanes=some_lanes,
+        count=st.integers(0, 2),
+        watchers=st.integers(1, 3),
+    )
+    def advance(self, owner: str, name: str, what: str, lanes: list[str], count: int, watchers: int) -> None:
+        """Watchers fire a schedule; some have read an older record, or have a clock that is fast."""
+        self.firings += 1
+        ids = [f"schedule:{self.firings}:{number}" for number in range(count)]
+        known = self.model.schedules.get(keys.timer(owner, name), "")
+        record = "" if what == "remove" else f"record {self.firings}"
+        now_ms, _ = self.store.schedules()
+        is_first = what in ("fire", "remove")
+        for number in range(watchers):
+            advanced = self.store.advance(
+                owner,
+                name,
+                known=b"older" if what == "late" else known.encode(),
+                record=record.encode(),
+                until_ms=now_ms + MINUTE_MS if what == "early" else now_ms,
+                messages=[NewMessage(each, "q", f"body of {each}", lanes) for each in ids],
+            )
+            assert advanced == (is_first and (number == 0 or record == known))
+        if is_first:
+            self.model.advance(owner, name, record, ids, lanes)
+            self.appended.update(ids)
         self.compare()
 
     @rule(owner=an_owner, name=a_name)
@@ -644,6 +686,8 @@ class LanesMachine(RuleBasedStateMachine):
         """Run all messages to their end."""
         for lane in [*self.model.paused]:
             self.pause_or_resume(lane)
+        for schedule in [*self.model.schedules]:
+            self.advance(*schedule.split("\n"), "remove", [], 0, 1)
         for _ in range(1000):
             if not self.model.items and not self.model.timers:
                 break

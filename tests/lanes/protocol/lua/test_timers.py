@@ -35,6 +35,8 @@ FIRED = 100
 SOON_S = 5
 #: About the size of an owner's string, above which its timers are in a hash.
 FULL = 2048
+#: A time after every test.
+LATER_MS = 8 * 10**12
 
 
 def new(message_id: str, *lanes: str, **more: Any) -> NewMessage:
@@ -98,14 +100,29 @@ def test_a_message_that_was_seen_sets_no_timer(client: Redis, store: Store) -> N
     assert list(read(client).timers) == ["me\nx"]
 
 
-@pytest.mark.parametrize(("at_ms", "due_ms"), [(-5, 0), (10**400, 2**53), (2**53 + 2, 2**53)])
-def test_times_out_of_range(client: Redis, store: Store, at_ms: int, due_ms: int) -> None:
+@pytest.mark.parametrize("at_ms", [10**400, 2**53 + 2, 2**53])
+def test_a_time_after_the_last_one(store: Store, at_ms: int) -> None:
     store.schedule(new("1:"), "me", "x", at_ms=at_ms)
     [timer] = store.timers("me")
-    assert (timer.at_ms, timer.id.split(":")[1]) == (due_ms, str(due_ms))
-    swept = store.sweep(LEASE_MS)
-    assert (swept.next_ms is None) == (due_ms == 0)
-    assert swept.next_ms is None or swept.next_ms > 10**15
+    assert (timer.at_ms, timer.id.split(":")[1]) == (2**53, str(2**53))
+    assert store.sweep(LEASE_MS).next_ms == pytest.approx(2**53, rel=0.01)
+
+
+@pytest.mark.parametrize("at_ms", [-5, 0, 1])
+def test_a_time_in_the_past_fires_at_once(client: Redis, store: Store, at_ms: int) -> None:
+    # Given a message, and a timer that is due and that no worker has fired
+    seed(client, state_with(waiting(A, "a"), timers=[TimerState("you", "x", B, -1, ("a",))]))
+    # When a timer for the past is set
+    assert store.schedule(new(C, "a"), "me", "x", at_ms=at_ms)
+    assert store.append([new(D, "a")]).added == 1
+    # Then its message is before those that are appended later
+    assert {*read(client).lanes["a"][:3]} == {A, B, C}
+    assert read(client).lanes["a"][3] == D
+    assert read(client).timers == {}
+
+
+def make_due(client: Redis, *timers: str) -> None:
+    client.zadd(keys.TIMERS, dict.fromkeys(timers, 1), xx=True)
 
 
 @pytest.mark.parametrize(("owner", "name"), [("a\nb", "x"), ("a", "x\n"), ("a", "\x00")])
@@ -116,11 +133,12 @@ def test_an_ambiguous_name_is_refused(store: Store, owner: str, name: str) -> No
 
 def test_an_id_is_completed_by_the_time_and_a_unique_number(client: Redis, store: Store) -> None:
     for name in "xyz":
-        store.schedule(new("1:timer:"), "me", name, at_ms=5_000)
+        store.schedule(new("1:timer:"), "me", name, at_ms=LATER_MS)
     found = [timer.id.split(":") for timer in store.timers("me")]
-    assert {tuple(parts[:3]) for parts in found} == {("1", "timer", "5000")}
+    assert {tuple(parts[:3]) for parts in found} == {("1", "timer", str(LATER_MS))}
     assert len({parts[3] for parts in found}) == 3
     ids = {timer.id for timer in store.timers("me")}
+    make_due(client, "me\nx", "me\ny", "me\nz")
     store.sweep(LEASE_MS)
     assert {*read(client).messages} == ids
 
@@ -128,10 +146,11 @@ def test_an_id_is_completed_by_the_time_and_a_unique_number(client: Redis, store
 def test_a_timer_is_stored_shortened_and_fires_unchanged(client: Redis, store: Store) -> None:
     embed = b'{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}'
     body = b'{"headers":{"task":"t","argsrepr":"(1)"}}\n[[1],%s]' % embed
-    store.schedule(NewMessage(A, "q", body, ["me"]), "me", "x", at_ms=5_000)
+    store.schedule(NewMessage(A, "q", body, ["me"]), "me", "x", at_ms=LATER_MS)
     assert client.get(keys.TIMER + "me") == b"1:x4:1:101:q1:\x0110:\x0ct\x0d(1)\x0e1]\x0f"
     [timer] = store.timers("me")
     assert (timer.lanes, timer.stored) == (["me"], body)
+    make_due(client, "me\nx")
     store.sweep(LEASE_MS)
     [leased] = store.turn(["q"], holder="w", lease_ms=LEASE_MS, room=1).leased
     assert (leased.stored, read(client).messages[leased.id].lanes) == (body, ("me",))
@@ -335,9 +354,9 @@ def test_purging_a_queue_keeps_its_timers(client: Redis, store: Store) -> None:
 def test_a_full_redis_refuses_new_timers_and_fires_and_cancels_old_ones(client: Redis, store: Store) -> None:
     for name in "xy":
         store.schedule(new(f"1:{name}"), "me", name, in_ms=-1)
-    store.sweep(LEASE_MS)
     for name in "xy":
-        store.schedule(new(f"2:{name}"), "me", name, in_ms=-1)
+        store.schedule(new(f"2:{name}"), "me", name, at_ms=LATER_MS)
+    make_due(client, "me\nx", "me\ny")
     store.cancel("me", "none")
     client.config_set("maxmemory", 1)
     try:

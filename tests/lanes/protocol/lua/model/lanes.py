@@ -86,6 +86,8 @@ class Model:
     refenced: set[str] = field(default_factory=set)
     #: owner and name -> a timer that has not fired
     timers: dict[str, TimerState] = field(default_factory=dict)
+    #: owner and name of a schedule -> its record
+    schedules: dict[str, str] = field(default_factory=dict)
     #: ids of held messages that have joined a group
     absorbed: set[str] = field(default_factory=set)
 
@@ -339,6 +341,15 @@ class Model:
         self.counts["fired"] += len(due)
         return [timer.id for timer in due]
 
+    def advance(self, owner: str, name: str, record: str, ids: Iterable[str], lanes: Iterable[str]) -> None:
+        """The messages of a schedule's occurrences join the queue `q`. Without a record, the schedule is removed."""
+        self.schedules.pop(timer_key(owner, name), None)
+        if record:
+            self.schedules[timer_key(owner, name)] = record
+        for message_id in ids:
+            self._queue(ModelMessage(message_id, "q", tuple(dict.fromkeys(lanes)), 0, names=(message_id,)))
+            self.counts["appended"] += 1
+
     def hand_out(self, item: ModelMessage, holder: str) -> None:
         item.state, item.holder, item.minutes, item.graced = "leased", holder, LEASE_MINUTES, False
         item.is_open = False
@@ -481,4 +492,5 @@ class Model:
         )
         state.held = {f"1:{number}": minutes for number, minutes in self.gaps.items() if minutes is not None}
         state.missing = {"1": self.missing} if self.missing else {}
+        state.schedules = dict(self.schedules)
         return state
