@@ -19,6 +19,8 @@ from chatlanes.lanes.monitoring import inspection
 from chatlanes.sandbox.ports import free_port
 
 WITHIN_S = 60.0
+#: Every process has seen a state of Redis after this time (chatlanes/lanes/protocol/data_loss.py).
+SEEN_WITHIN_S = 3.0
 STRANGER = "2:CHAOS"
 REFUSED, REPORTED = b"this database is in use by another deployment", b"Redis LOST data"
 
@@ -44,9 +46,15 @@ def two_deployments(system: System, processes: Processes, folder: Path) -> list[
 
 
 def empty_replica(system: System, processes: Processes, folder: Path, client: Redis) -> list[str]:
-    """Empties the database, as if an empty replica were promoted: this must be reported, and recorded as one loss."""
+    """Empties the database, as if an empty replica were promoted: this must be reported, and recorded as one loss.
+
+    Schedules append meanwhile, so the loss is known up to a message that was appended shortly before.
+    """
+    seen = _appended(client)
+    ends_s = time.monotonic() + SEEN_WITHIN_S
     all_have_swept = _until(lambda: _have_swept(system, processes, client))
-    appended = inspection.counts(client).get("appended", 0)
+    time.sleep(max(ends_s - time.monotonic(), 0.0))
+    appended = _appended(client)
     logs = {name: folder / f"{name}.log" for name in system.parts}
     sizes = {name: log.stat().st_size for name, log in logs.items()}
     client.flushall()
@@ -61,9 +69,13 @@ def empty_replica(system: System, processes: Processes, folder: Path, client: Re
     if not all_have_swept:
         wrong.append("a worker did not sweep before the drill")
     losses = [(loss.first, loss.last) for loss in inspection.losses(client)]
-    if losses != [(1, appended)]:
-        wrong.append(f"expected one recorded loss, of updates 1 to {appended}, but found {losses}")
+    if len(losses) != 1 or losses[0][0] != 1 or not seen <= losses[0][1] <= appended:
+        wrong.append(f"expected one recorded loss, of updates 1 to {seen} – {appended}, but found {losses}")
     return wrong
+
+
+def _appended(client: Redis) -> int:
+    return inspection.counts(client).get("appended", 0)
 
 
 def _have_swept(system: System, processes: Processes, client: Redis) -> bool:
