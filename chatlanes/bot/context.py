@@ -331,7 +331,7 @@ class Context(Shorthands):
         One that this run sets in a number of seconds has an estimated time. Asks Redis; in coroutines `await` it.
 
         Raises:
-            ValueError: The update has no chat, user or poll.
+            ValueError: The update has no chat, user or poll, such as that of a schedule.
             ParkUpdate: Redis did not answer. Do not catch it; the update runs again later.
         """
         return self._timers.all()
@@ -343,7 +343,7 @@ class Context(Shorthands):
         # A session that was never read has nothing to stage, unless its group becomes a supergroup: then it moves.
         if "_session" in self.__dict__ or self._parsed.migration is not None:
             self._session.stage()
-        if self.stored is not None and self._parsed.migrates:
+        if self.stored is not None and self.timer_plan.has_on_timer and self._parsed.migrates:
             stage_moves(Migration(*self._parsed.migrates), self.stored, self.timer_plan)
 
     def call(self, method: str, /, **params: Any) -> Any:

@@ -130,18 +130,19 @@ class Timers:
 
     def cancel(self, name: str) -> None:
         """Raises TimerError and TypeError."""
-        name = _checked_name(name)
+        name, keys = _checked_name(name), _keys(parse(self._update))
         if self._stored is None:
             self._by_hand.pop(name, None)
-        else:
-            for owner in self._owners(_keys(parse(self._update))):
-                self._stored.stage_timer(CancelTimer(owner, name))
+            return
+        for owner in self._owners(keys):
+            self._stored.stage_timer(CancelTimer(owner, name))
 
     def all(self) -> list[Timer]:
         """The timers of the chat, the next one first. Raises TimerError, and ParkUpdate if Redis does not answer."""
+        keys = _keys(parse(self._update))
         if self._stored is None:
             return sorted(self._by_hand.values(), key=lambda timer: timer.due)
-        found = self._stored.timers(*self._owners(_keys(parse(self._update))))
+        found = self._stored.timers(*self._owners(keys))
         return [timer_from(each) for each in found if KIND in content_of(each)]
 
     @property

@@ -209,7 +209,7 @@ def test_timers_of_a_message_about_a_supergroup_belong_to_it() -> None:
         assert removed == CancelTimer("1/chat:-5", "a")
         assert isinstance(added, SetTimer)
         assert (added.owner, b'"chat":{"id":-1005,"type":"supergroup"}' in bytes(added.stored)) == (
-            "7/chat:-1005",
+            "1/chat:-1005",
             True,
         )
 
