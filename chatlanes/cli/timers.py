@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from chatlanes.bot.adapters.ptb.job_storage import NEVER_MS
 from chatlanes.bot.timers import content_of
 from chatlanes.cli.command import CommandContext, CommandError, command, lanes
 from chatlanes.cli.formatting import age, moment, table
@@ -46,10 +47,7 @@ def list_(lanes: CommandContext, chat: str | None, bot: str | None, limit: int, 
     if count > len(found):
         click.echo(f"the next {len(found)} of {count:,} (--limit)")
     now_ms = inspection.now_us(lanes.client) // 1000
-    rows = [
-        [timer.id, moment(timer.at_ms), age((timer.at_ms - now_ms) / 1000), timer.owner, shown(timer.name)]
-        for timer in found
-    ]
+    rows = [[timer.id, *_due(timer.at_ms, now_ms), timer.owner, shown(timer.name)] for timer in found]
     if rows:
         click.echo(table(["id", "due", "in", "owner", "name"], rows, left=(0, 1, 3, 4)))
     else:
@@ -136,6 +134,10 @@ def _as_json(timer: StoredTimer) -> dict[str, Any]:
 
 def _ids(found: Iterable[StoredTimer]) -> str:
     return ", ".join(timer.id for timer in found)
+
+
+def _due(at_ms: int, now_ms: int) -> tuple[str, str]:
+    return ("never", "") if at_ms >= NEVER_MS else (moment(at_ms), age((at_ms - now_ms) / 1000))
 
 
 def shown(name: str) -> str:

@@ -76,7 +76,7 @@ def test_timers_are_counted(cli: Cli) -> None:
     for name, in_ms in (("x", 600_000), ("y", 900_000)):
         cli.store.schedule(NewMessage("1:timer:", "shop.0", b"{}", []), "1/chat:7", name, in_ms=in_ms)
     assert "timers: 2 wait, the next one is due in " in cli.text("status")
-    cli.store.schedule(NewMessage("1:timer:", "shop.0", b"{}", []), "1/chat:7", "x", in_ms=-60_000)
+    cli.store.client.zincrby(keys.TIMERS, -660_000, "1/chat:7\nx")
     assert "timers: 2 wait, the next one is late by 6" in cli.text("status")
     assert json.loads(cli.text("status", "--json"))["timers"]["late_s"] >= 60
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from chatlanes.bot.adapters.ptb.job_storage import NEVER_MS
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.transport.publish import timer_of
 from chatlanes.updates.intake import pack_update
@@ -72,6 +73,11 @@ def test_timer_is_cancelled_by_its_id_or_by_chat_and_name(three: Cli) -> None:
     assert three.said("timers", "cancel", "9f", "--chat", "7")[0].startswith("cancelled 1:timer:")
     assert listed(three) == ["1/chat:7", "2/chat:7"]
     assert three.code == 0
+
+
+def test_the_record_of_a_repeating_job_is_never_due(cli: Cli) -> None:
+    set_timer(cli, "1/jobs/alarm/3", "9f", in_ms=NEVER_MS, lane="1/chat:7")
+    assert cli.said("timers", "list")[1].split()[1:] == ["never", "1/jobs/alarm/3", "9f"]
 
 
 @pytest.mark.parametrize("name", ["9f", "9f next"])

@@ -169,10 +169,11 @@ def test_a_timer_is_stored_shortened_and_fires_unchanged(client: Redis, store: S
     ],
 )
 def test_any_stored_form_is_read_as_it_was(client: Redis, store: Store, owner: str, name: str, text: str) -> None:
-    store.schedule(NewMessage("1:timer:", "5", text, ["7/chat:5", "7/user:5"]), owner, name, at_ms=5_000)
+    store.schedule(NewMessage("1:timer:", "5", text, ["7/chat:5", "7/user:5"]), owner, name, at_ms=LATER_MS)
     [timer] = store.timers(owner)
     assert (timer.name, timer.queue, timer.lanes) == (name, "5", ["7/chat:5", "7/user:5"])
-    assert (timer.id.rpartition(":")[0], timer.stored) == ("1:timer:5000", text.encode())
+    assert (timer.id.rpartition(":")[0], timer.stored) == (f"1:timer:{LATER_MS}", text.encode())
+    make_due(client, f"{owner}\n{name}")
     store.sweep(LEASE_MS)
     [leased] = store.turn(["5"], holder="w", lease_ms=LEASE_MS, room=1).leased
     assert (leased.id, leased.stored) == (timer.id, timer.stored)
