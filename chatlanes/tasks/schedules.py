@@ -58,38 +58,36 @@ class Watcher:
     """Watches the schedules of these bots, from `start` to `stop`."""
 
     def __init__(self, served: Iterable[ServedBot], store: Store) -> None:
-        bots = list(served)
-        self._owners = {owner_of(bot.settings.bot_id) for bot in bots}
-        self._watched = [_Watched(bot.settings, each) for bot in bots for each in bot.schedules.values()]
+        self._watched = [_Watched(bot.settings, each) for bot in served for each in bot.schedules.values()]
         self._store = store
         self._is_new = True
         self._is_redis_down = False
         self._is_over = Event()
 
     def start(self) -> None:
-        """Call it after the pool has forked. Without schedules, the former ones are removed, and the thread ends."""
-        Thread(target=self._run, name="schedules", daemon=True).start()
+        """Call it after the pool has forked."""
+        if self._watched:
+            Thread(target=self._run, name="schedules", daemon=True).start()
 
     def stop(self) -> None:
         self._is_over.set()
 
     def _run(self) -> None:
         pause_s = 0.0
-        while (self._watched or self._is_new) and not self._is_over.wait(pause_s):
+        while not self._is_over.wait(pause_s):
             try:
                 pause_s = self.look()
-                if self._is_redis_down and self._watched:
+                if self._is_redis_down:
                     logger.info("schedules: Redis answers again")
                 self._is_redis_down = False
             except (RedisError, OSError) as error:
-                if not self._is_redis_down and self._watched:
+                if not self._is_redis_down:
                     logger.error("schedules: Redis does not answer: %s. Trying again.", error)
                 self._is_redis_down = True
                 pause_s = AGAIN_AFTER_S
             except Exception:  # if this thread died, the schedules would stop and the worker would not
                 logger.exception("schedules: an error in chatlanes; the thread continues")
                 pause_s = LONGEST_PAUSE_MS / 1000
-        self._store.client.close()
 
     def look(self) -> float:
         """Fire what is due; returns the time until the next look, in seconds. Raises RedisError."""
@@ -127,9 +125,9 @@ class Watcher:
 
     def _remove_former(self, stored: dict[tuple[str, str], bytes]) -> None:
         """Remove what this bot no longer has, so that it begins anew if it comes back."""
-        places = {each.place for each in self._watched}
+        owners, places = {each.place[0] for each in self._watched}, {each.place for each in self._watched}
         for (owner, name), known in stored.items():
-            if owner in self._owners and (owner, name) not in places:
+            if owner in owners and (owner, name) not in places:
                 self._store.advance(owner, name, known=known, record=b"")
 
     def _fire(self, firing: _Firing) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from threading import Barrier
@@ -23,7 +22,6 @@ from chatlanes.tasks.bots import ServedBot
 from chatlanes.tasks.schedules import LONGEST_PAUSE_MS, SPREAD_S, Watcher
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.flood import Gate, Rates
-from tests.support.waiting import until
 
 BOT_ID = 7
 HOUR_MS = 3_600_000
@@ -126,14 +124,3 @@ def test_each_bot_removes_only_its_own_schedules(store: Store) -> None:
     Watcher(served(DAILY), store).look()
     assert set(store.schedules()[1]) == {*others, (owner_of(BOT_ID), "digest")}
     assert store.client.exists(keys.SCHEDULES)
-
-
-def test_a_worker_without_schedules_removes_the_former_ones_and_watches_no_longer(store: Store) -> None:
-    # Given a schedule that no worker has any more, since SCHEDULES is not set
-    put(store, DAILY, store.schedules()[0] - 48 * HOUR_MS)
-    # When a worker starts
-    Watcher(served(), store).start()
-    # Then it begins anew if it comes back, and its thread has ended
-    until(lambda: record_of(store) is None)
-    until(lambda: not [thread for thread in threading.enumerate() if thread.name == "schedules"])
-    assert fired(store.client) == []
