@@ -12,6 +12,7 @@ import pytest
 
 from chatlanes.cli import command, formatting, overview, status
 from chatlanes.lanes.leases.timings import RUN, Times
+from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.scripts import script
 from chatlanes.telegram.flood.keys import keys_of, refused_keys
