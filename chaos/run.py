@@ -65,9 +65,9 @@ class Chaos:
         for name in self.system.parts:
             self.processes.start(name)
         feed = Feed(self.telegram, seed, rate, self.system.repeats)
-        feed.start()
         if self.system.recipients:
             self.injector.commands.start(self.system.recipients)
+        feed.start()
         ends_s = time.monotonic() + seconds
         for planned in faults(seed, self.system, every_s):
             if not self._restart_ended_for(planned.pause_s, ends_s):
