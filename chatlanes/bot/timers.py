@@ -109,13 +109,16 @@ class Timers:
         parsed = parse(self._update)
         content = {KIND: {"name": name, **_data(data), **_place(parsed)}}
         if self._stored is None:
-            due = _time_of(at_ms) if at_ms is not None else datetime.now(UTC) + timedelta(milliseconds=in_ms)
+            now = datetime.now(UTC)
+            due = now + timedelta(milliseconds=in_ms) if at_ms is None else max(_time_of(at_ms), now)
             self._by_hand[name] = Timer(name, content[KIND].get("data"), due)
             return name
         described = f"({KIND}, chat {parsed.home})"
         stored, bot_id = pack_update(described, _json(content)), self._stored.bot_id
         self._stored.stage_timer(
-            SetTimer(self._owner(parsed), name, f"{bot_id}:{KIND}:", self._queue(parsed), stored, at_ms, in_ms)
+            SetTimer(
+                self._owner(parsed), name, f"{bot_id}:{KIND}:", self._queue(parsed), stored, at_ms, in_ms, not_past=True
+            )
         )
         return name
 
@@ -170,7 +173,7 @@ def content_of(found: replies.StoredTimer) -> dict[str, Any]:
 
 
 def _checked_time(when: When) -> tuple[int | None, int]:
-    """The time at which it is due, in ms since 1970; or None, and the ms until then. A time in the past is now."""
+    """The time at which it is due, in ms since 1970; or None, and the ms until then. Redis decides what is past."""
     if isinstance(when, datetime):
         return _checked_datetime(when)
     if isinstance(when, timedelta):
@@ -192,7 +195,7 @@ def _checked_datetime(when: datetime) -> tuple[int | None, int]:
     from_now_s = (when - datetime.now(UTC)).total_seconds()
     if from_now_s > MOST_S:
         raise TimerError(f"later({when!r}): a timer may be set for at most ten years from now")
-    return (round(when.timestamp() * 1000), 0) if from_now_s > 0 else (None, 0)
+    return max(round(when.timestamp() * 1000), 0), 0
 
 
 def _checked_name(name: str) -> str:

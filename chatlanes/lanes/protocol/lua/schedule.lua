@@ -14,7 +14,7 @@ if scope ~= '' then
   if is_remembered(scope, number, seen_block) then return 0 end
   remember(scope, number, seen_block)
 end
-set_timer(timer, at_ms ~= '' and tonumber(at_ms) or now_ms + in_ms, id, queue, lanes, stored)
+set_timer(timer, at_ms ~= '' and tonumber(at_ms) or due_in(in_ms), id, queue, lanes, stored)
 write_places()
 write_seen(seen_ttl_s)
 wake_workers()
