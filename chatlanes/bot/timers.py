@@ -109,7 +109,8 @@ class Timers:
             name = f"{self._message_name}/{next(self._numbers)}"
         name, body = _checked_name(name), _data(data)
         if self._stored is None:
-            due = _time_of(at_ms) if at_ms is not None else datetime.now(UTC) + timedelta(milliseconds=in_ms)
+            now = datetime.now(UTC)
+            due = now + timedelta(milliseconds=in_ms) if at_ms is None else max(_time_of(at_ms), now)
             self._by_hand[name] = Timer(name, body.get("data"), due)
         else:
             self.stage(self._stored, KIND, name, body, at_ms, in_ms)
@@ -126,7 +127,8 @@ class Timers:
         content = json_of({kind: {"name": name, **body, **_place(parsed)}})
         chat = parsed.migrates[1] if parsed.migrates else parsed.home
         packed = pack_update(described(kind, chat), content)
-        stored.stage_timer(SetTimer(owner, name, f"{stored.bot_id}:{KIND}:", self._queue(parsed), packed, at_ms, in_ms))
+        queue, id_ = self._queue(parsed), f"{stored.bot_id}:{KIND}:"
+        stored.stage_timer(SetTimer(owner, name, id_, queue, packed, at_ms, in_ms, not_past=True))
 
     def cancel(self, name: str) -> None:
         """Raises TimerError and TypeError."""
@@ -201,7 +203,7 @@ def content_of(found: replies.StoredTimer) -> dict[str, Any]:
 
 
 def _checked_time(when: When) -> tuple[int | None, int]:
-    """The time at which it is due, in ms since 1970; or None, and the ms until then. A time in the past is now."""
+    """The time at which it is due, in ms since 1970; or None, and the ms until then. Redis decides what is past."""
     if isinstance(when, datetime):
         return _checked_datetime(when)
     if isinstance(when, timedelta):
@@ -223,7 +225,7 @@ def _checked_datetime(when: datetime) -> tuple[int | None, int]:
     from_now_s = (when - datetime.now(UTC)).total_seconds()
     if from_now_s > MOST_S:
         raise TimerError(f"later({when!r}): a timer may be set for at most ten years from now")
-    return (round(when.timestamp() * 1000), 0) if from_now_s > 0 else (None, 0)
+    return max(round(when.timestamp() * 1000), 0), 0
 
 
 def _checked_name(name: str) -> str:

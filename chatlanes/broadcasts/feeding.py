@@ -131,13 +131,16 @@ class Feeder:
             pipe.time()
             pipe.zcard(pending(group))
             pipe.pttl(FLOOD + bot)
+            pipe.get(FLOOD + bot)
             pipe.hget(RATE + bot, "next")
             pipe.hget(COUNTS + bot, "refused")
-            found, returned, (seconds, us), alive, paused_ms, slot, refused = pipe.execute()
+            found, returned, (seconds, us), alive, paused_ms, whole_ms, slot, refused = pipe.execute()
         if b"fence" not in found:
             raise UnknownBroadcastError(id_)
         now_us = seconds * 1_000_000 + us
         pace = FeedPace(*(int(found.get(name, 0)) for name in (b"fed_us", b"slow", b"slow_us", b"refused")))
+        if paused_ms > int(whole_ms or 1) > 1:  # the clock of Redis was set back: the next call begins the pause again
+            paused_ms = 0
         flood = Flood(paused_ms, int(slot or 0) - now_us, int(refused or 0))
         if b"refused" not in found:  # calls that were refused before the broadcast do not slow it
             pace = pace._replace(refused=flood.refused)

@@ -16,6 +16,8 @@ MOST_HALVINGS = 4
 RECOVERS_AFTER_S = 30.0
 #: Live calls wait for a slot of RATE_PER_BOT: nothing is fed meanwhile.
 BUSY_S = 0.2
+#: No call waits for a slot for this long. A later one was taken before the clock of Redis was set back.
+LATEST_SLOT_S = 120.0
 
 #: Without `allow_paid_broadcast` Telegram accepts about this many messages a second from a bot.
 MOST_UNPAID = 30.0
@@ -58,9 +60,9 @@ def next_feed(now_us: int, pace: FeedPace, rate: float, pending: int, flood: Flo
     """How many recipients to feed, and the pace after that."""
     pace = _adapted(now_us, pace, flood)
     rate /= 2**pace.slow
-    if flood.paused_ms > 0 or flood.slot_us > BUSY_S * 1e6:
+    if flood.paused_ms > 0 or BUSY_S * 1e6 < flood.slot_us < LATEST_SLOT_S * 1e6:
         return 0, pace._replace(fed_us=now_us)
-    from_us = max(pace.fed_us, now_us - round(max(WINDOW_S, 2 / rate) * 1e6))
+    from_us = max(min(pace.fed_us, now_us), now_us - round(max(WINDOW_S, 2 / rate) * 1e6))
     due = math.floor((now_us - from_us) * rate / 1e6 + 1e-6)
     count = max(0, min(due, max(1, math.ceil(rate * WINDOW_S)) - pending))
     return count, pace._replace(fed_us=from_us + round(count / rate * 1e6))
@@ -69,6 +71,6 @@ def next_feed(now_us: int, pace: FeedPace, rate: float, pending: int, flood: Flo
 def _adapted(now_us: int, pace: FeedPace, flood: Flood) -> FeedPace:
     if flood.refused > pace.refused:
         return pace._replace(slow=min(pace.slow + 1, MOST_HALVINGS), slow_us=now_us, refused=flood.refused)
-    if pace.slow and now_us - pace.slow_us > RECOVERS_AFTER_S * 1e6:
+    if pace.slow and not 0 <= now_us - pace.slow_us <= RECOVERS_AFTER_S * 1e6:
         return pace._replace(slow=pace.slow - 1, slow_us=now_us)
     return pace._replace(refused=flood.refused)

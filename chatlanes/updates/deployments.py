@@ -158,10 +158,11 @@ def present(what: str, settings: Settings, sleep: Callable[[float], None]) -> It
 
 def processes(client: Redis) -> dict[str, Announcement]:
     """The announcements of live processes, by host:pid:random; expired ones are deleted. Raises RedisError."""
-    since_us = inspection.now_us(client) - round(ALIVE_S * 1_000_000)
     found: Any = client.hgetall(PROCESSES)
+    now_us, alive_us = inspection.now_us(client), round(ALIVE_S * 1_000_000)
     announced = {name.decode(): Announcement(**json.loads(stored)) for name, stored in found.items()}
-    dead = [name for name, each in announced.items() if each.seen_us < since_us]
+    # One from the future was made before the clock of Redis was set back; a live process makes another one soon.
+    dead = [name for name, each in announced.items() if not -alive_us <= now_us - each.seen_us <= alive_us]
     if dead:
         client.hdel(PROCESSES, *dead)
     return {name: each for name, each in sorted(announced.items()) if name not in dead}

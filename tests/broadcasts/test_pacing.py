@@ -37,6 +37,13 @@ def test_nothing_is_fed_while_the_bot_waits(flood: Flood) -> None:
     assert (count, pace.fed_us) == (0, NOW_US + 1_000_000)
 
 
+def test_nothing_waits_for_times_from_before_the_clock_was_set_back() -> None:
+    hour_us = 3_600_000_000
+    count, pace = next_feed(NOW_US, FeedPace(NOW_US + hour_us, 1, NOW_US + hour_us, 7), 25, 0, Flood(-2, hour_us, 7))
+    assert (count, pace) == (0, FeedPace(NOW_US, 0, NOW_US, 7))
+    assert next_feed(NOW_US + 1_000_000, pace, 25, 0, Flood(-2, hour_us, 7))[0] == 25
+
+
 def test_each_429_halves_the_rate_which_recovers_later() -> None:
     # Given refusals one after the other
     pace, now_us = FeedPace(NOW_US), NOW_US

@@ -41,6 +41,12 @@ def remind(ctx: Context) -> None:
     note("set", name=ctx.later(0.1, {"do": "later:last_100"}, "reminder"))
 
 
+def on(ctx: Context, order: str) -> None:
+    """`on:<name>_<seconds since 1970>`: set a timer for this time."""
+    name, at_s = order.split("_")
+    note("set", name=ctx.later(datetime.fromtimestamp(int(at_s), UTC), {"do": ""}, name))
+
+
 def show(ctx: Context, _: str) -> None:
     note("shown", names=[timer.name for timer in ctx.timers()], data=[timer.data for timer in ctx.timers()])
 
@@ -49,6 +55,7 @@ ORDERS = {
     **bots.ORDERS,
     "later": later,
     "at": at,
+    "on": on,
     "cancel": lambda ctx, name: ctx.cancel(name),
     "show": show,
 }

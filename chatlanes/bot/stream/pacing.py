@@ -71,6 +71,15 @@ class StreamPace:
 
 def shared_interval(bot_id: str, chat: int | str, interval_s: float) -> list[PipelinedCommand]:
     """Commands that take the interval of the chat for one edit, or return how long it is taken by another stream."""
-    key = f"{EDITED}{bot_id}:{str(chat)[:LONGEST_SCOPE].lower()}"
+    key = _key(bot_id, chat)
     taken = PipelinedCommand(None, ["SET", key, 1, "NX", "PX", round(interval_s * 1000)])
     return [PipelinedCommand(None, ["PTTL", key]), taken]
+
+
+def ended_interval(bot_id: str, chat: int | str) -> PipelinedCommand:
+    """The command that ends the interval of a chat early."""
+    return PipelinedCommand(None, ["DEL", _key(bot_id, chat)])
+
+
+def _key(bot_id: str, chat: int | str) -> str:
+    return f"{EDITED}{bot_id}:{str(chat)[:LONGEST_SCOPE].lower()}"

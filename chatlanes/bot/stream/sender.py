@@ -15,7 +15,7 @@ from chatlanes import traces
 from chatlanes.bot.api import Api
 from chatlanes.bot.calls.journal import JournaledCall, RecordedCall
 from chatlanes.bot.calls.run_calls import Calls, ending_of
-from chatlanes.bot.stream.pacing import shared_interval
+from chatlanes.bot.stream.pacing import ended_interval, shared_interval
 from chatlanes.lanes.errors import RedisAway
 from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand
 from chatlanes.telegram.client import Prepared, prepare
@@ -113,7 +113,7 @@ class Sender:
         if held := passage.held(answers[: len(asked)]):
             return Held(held.wait_s)
         if answers[len(asked) :] and answers[-1] is None:  # another stream has just made an edit in this chat
-            return Held(max(0, answers[-2]) / 1000, is_in_turn=True)
+            return Held(self._interval_left_s(call, answers[-2]), is_in_turn=True)
         begun = begin() if begin else None
         if begun is not None and not begun.is_due:
             return Sent(begun.outcome, is_new=False)
@@ -138,6 +138,12 @@ class Sender:
         if not isinstance(self._gate, RunGate) or not call.messages or call.chat is None:
             return []
         return shared_interval(self._gate.gate.bot_id, call.chat, self._interval_s)
+
+    def _interval_left_s(self, call: Prepared, left_ms: int) -> float:
+        if left_ms <= self._interval_s * 1000 or not isinstance(self._gate, RunGate) or call.chat is None:
+            return max(0, left_ms) / 1000
+        self._ask(ended_interval(self._gate.gate.bot_id, call.chat))  # it began before the clock of Redis was set back
+        return self._interval_s
 
     def _send(self, call: Prepared, begun: JournaledCall | None) -> Any:
         calls = self._calls

@@ -61,6 +61,8 @@ class Recoverer:
         swept = self._store.sweep(in_flight.lease_ms, in_flight.holder, in_flight.capacity.slots)
         if swept.history is not None:
             self._witness.compare(self._store, known, swept.history)
+        if swept.set_back_ms:
+            logger.warning("lanes: the clock of Redis was set back by %.1f s", swept.set_back_ms / 1000)
         if swept.expired:
             logger.warning("lanes: %d leases expired; their messages are handed out again", swept.expired)
         next_s = min(SWEEP_EVERY_S, in_flight.lease_s * SWEEP_EVERY_OF_LEASE)

@@ -112,8 +112,9 @@ class SetTimer:
     """A write of a commit: a message that joins its lanes when it is due, at the end of them.
 
     Empty `lanes` and an empty `queue` are those of the committed message. It replaces the timer of this `owner` and
-    `name`. It is due at `at_ms`, the time in ms since 1970; if that is None, `in_ms` after the commit. An `id` that
-    ends in a colon is completed by the time at which it is due, a colon and a unique number.
+    `name`. It is due at `at_ms`, the time in ms since 1970 (with `not_past` no earlier than the commit); if that is
+    None, `in_ms` after the commit. An `id` that ends in a colon is completed by the time at which it is due, a colon
+    and a unique number.
     """
 
     owner: str
@@ -124,6 +125,7 @@ class SetTimer:
     at_ms: int | None = None
     in_ms: int = 0
     lanes: Sequence[str] = ()
+    not_past: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +223,9 @@ def write_row(write: Write) -> tuple[Argument, ...]:
         return "push", write.key, write.value, 0
     if isinstance(write, SetTimer):
         fields = _join_fields(write.id, write.queue, _joined_lanes(write.lanes), write.stored)
-        what, time_ms = ("in", write.in_ms) if write.at_ms is None else ("at", write.at_ms)
+        what, time_ms = ("from" if write.not_past else "at"), write.at_ms
+        if time_ms is None:
+            what, time_ms = "in", write.in_ms
         return what, timer_key(write.owner, write.name), fields, time_ms
     if isinstance(write, MoveTimer):
         fields = _join_fields(write.id, write.queue, _joined_lanes(write.lanes), write.stored)

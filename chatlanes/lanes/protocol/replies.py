@@ -112,12 +112,15 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """The result of a sweep. `next_ms`: until the next message is due; None: none is leased or delayed."""
+    """The result of a sweep. `next_ms`: until the next message is due; None: none is leased or delayed. `set_back_ms`:
+    by how much the clock of Redis was set back since the last sweep, at least.
+    """
 
     expired: int
     due: int
     next_ms: int | None
     history: History | None = field(default=None, compare=False)
+    set_back_ms: int = 0
 
 
 class StoredTimer(NamedTuple):

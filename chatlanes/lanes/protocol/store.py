@@ -253,10 +253,10 @@ class Store:
 
         `holder` is recorded as a worker that is alive and has this many `slots`, for people to look at.
         """
-        expired, due, next_ms, history = self._run(
+        expired, due, next_ms, history, set_back_ms = self._run(
             "sweep", lease_ms=lease_ms, limit=SWEEP_LIMIT, holder=holder, slots=slots
         )
-        return Swept(expired, due, None if next_ms < 0 else next_ms, history_answer(history))
+        return Swept(expired, due, None if next_ms < 0 else next_ms, history_answer(history), set_back_ms)
 
     def look(self) -> History:
         """The identity of this database and its totals."""

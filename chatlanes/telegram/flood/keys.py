@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-#: <bot id>; <bot id>:<scope>: string: paused until the key expires, after a 429. A scope is a chat, as named in the
-#: call, or the method of a call without a chat
+#: <bot id>; <bot id>:<scope>: string: paused until the key expires, after a 429; its value is how long, in ms (1:
+#: unknown). A scope is a chat, as named in the call, or the method of a call without a chat
 FLOOD = "flood:"
 #: <bot id>: set: the scopes that were refused since a call was last accepted
 REFUSED = "flood-refused:"

@@ -137,6 +137,19 @@ def test_two_refused_scopes_pause_the_bot_for_the_shorter_time(client: Redis) ->
     assert read(client) == {"flood:1:8": 5, KEYS.scope: 10, KEYS.bot: 5, KEYS.refused: {"7", "8"}, **waits}
 
 
+def test_pause_starts_again_when_the_clock_was_set_back(client: Redis) -> None:
+    # Given pauses of which more is left than they had, and one of an earlier release, which does not tell
+    seed(client, {KEYS.bot: 600, KEYS.scope: 605, "flood:1:8": 600})
+    client.set(KEYS.bot, 5 * MINUTE_MS, xx=True, keepttl=True)
+    client.set(KEYS.scope, 10 * MINUTE_MS, xx=True, keepttl=True)
+    # Then a call waits for as long as the pause was
+    assert ask(client) == ("pause", 10, 0)
+    assert read(client) == {KEYS.bot: 5, KEYS.scope: 10, "flood:1:8": 600}
+    # And a longer pause still counts
+    assert refused(client, 20) == 0
+    assert read(client) == {KEYS.bot: 5, KEYS.scope: 20, "flood:1:8": 600, KEYS.refused: {"7"}, KEYS.waits: {"7": 20}}
+
+
 def test_acceptance_clears_the_refused_scopes_only(client: Redis) -> None:
     seed(client, {KEYS.scope: 10, "flood:1:8": 5, KEYS.refused: {"7", "8"}})
     lua = script("accepted", "chatlanes.telegram.flood")

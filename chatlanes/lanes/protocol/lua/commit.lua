@@ -4,10 +4,10 @@
 -- ARGV  id fence skipped
 --       then what key value time_ms, once for each write, in this order: `set` (time_ms 0: no expiry), `delete`,
 --       `move` to the key `value`, which is overwritten (if `key` does not exist, nothing happens), `add` time_ms to
---       the field `value` of the hash `key`, `push` to the end of the list `key`, `at` or `in`: set the timer `key` for
---       a time, or in a time from now (`value`: its id, its queue, its lanes and its stored form, as timers.lua joins
---       fields; an empty queue and empty lanes are those of this message), `cancel`, or `assign`: the timer `key`
---       becomes the timer `time_ms`, with this `value`
+--       the field `value` of the hash `key`, `push` to the end of the list `key`, `at`, `from` or `in`: set the timer `key`
+--       for a time, for a time or now if it is past, or in a time from now (`value`: its id, its queue, its lanes and its
+--       stored form, as timers.lua joins fields; an empty queue and empty lanes are those of this message), `cancel`, or
+--       `assign`: the timer `key` becomes the timer `time_ms`, with this `value`
 -- Returns 1, or 0 if the lease was lost and nothing was changed
 local id, fence, skipped = unpack(ARGV, 1, 3)
 
@@ -31,9 +31,10 @@ for i = 4, #ARGV, 4 do
     cancel_timer(key)
   elseif what == 'assign' then
     assign_timer(key, time_ms, unpack((fields_of(value, 1, 4))))
-  elseif what == 'at' or what == 'in' then
+  elseif what == 'at' or what == 'from' or what == 'in' then
     local timer_id, timer_queue, timer_lanes, stored = unpack((fields_of(value, 1, 4)))
-    local due_ms = time_ms + (what == 'in' and now_ms or 0)
+    local due_ms = what == 'in' and due_in(time_ms) or tonumber(time_ms)
+    if what == 'from' then due_ms = math.max(due_ms, now_ms) end
     if timer_queue == '' then timer_queue = queue end
     if timer_lanes == '' then timer_lanes = lanes end
     set_timer(key, due_ms, timer_id, timer_queue, timer_lanes, stored)

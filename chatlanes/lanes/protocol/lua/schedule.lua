@@ -14,7 +14,7 @@ if scope ~= '' then
   if is_remembered(scope, number, seen_block) then return 0 end
   remember(scope, number, seen_block)
 end
-local due_ms = at_ms ~= '' and tonumber(at_ms) or now_ms + in_ms
+local due_ms = at_ms ~= '' and tonumber(at_ms) or due_in(in_ms)
 set_timer(timer, due_ms, id, queue, lanes, stored)
 if due_ms <= now_ms then fire_due(100) end
 write_places()

@@ -1,11 +1,11 @@
 -- sweep: make messages with expired leases, due retries and due groups ready, and let due timers join their lanes, and
 -- held messages whose time is over, also when their appender is gone. The batch is bounded.
--- With  gaps history timers
+-- With  gaps history timers set_back
 -- KEYS  none
 -- ARGV  lease_ms limit holder slots
 --       `holder` (may be empty) counts as alive for one lease, with this many `slots`
 -- Returns {expired, due, ms until the next one is due (-1: none is leased, delayed, collected or set),
---       history}
+--       history, ms by which the clock was set back since the last sweep (0: it was not)}
 local lease_ms, limit, holder, slots = unpack(ARGV, 1, 4)
 -- Each timer that fires costs several times as much as the others. Further ones that are due have the next sweep.
 local FIRED = 100
@@ -18,6 +18,7 @@ even_when_full()
 local grace_ms = math.floor(lease_ms / 3)
 local swept = tonumber(redis.call('GET', SWEPT))
 redis.call('SET', SWEPT, now_ms)
+local set_back_ms = undo_set_back(swept, lease_ms)
 if holder ~= '' then
   redis.call('ZREMRANGEBYSCORE', WORKERS, '-inf', now_ms)
   redis.call('ZADD', WORKERS, now_ms + lease_ms, holder .. ' ' .. slots)
@@ -63,4 +64,4 @@ for _, zset in ipairs({ LEASES, DELAYED, COLLECTING, TIMERS }) do
   local first = redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2]
   if first and (next_ms < 0 or first - now_ms < next_ms) then next_ms = math.max(first - now_ms, 0) end
 end
-return { expired, due, next_ms, history() }
+return { expired, due, next_ms, history(), set_back_ms }

@@ -19,7 +19,7 @@ local function answer(verdict, at_us)
   return { verdict, math.ceil(at_us - now_us), math.ceil(at_us), redis.call('EXISTS', KEYS[3]) }
 end
 
-local bot_ms, scope_ms = redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[2])
+local bot_ms, scope_ms = left_of(KEYS[1]), left_of(KEYS[2])
 if bot_ms > 0 or scope_ms > 0 then
   return answer(bot_ms > scope_ms and 'bot' or 'pause', now_us + math.max(bot_ms, scope_ms) * 1000)
 end

@@ -14,8 +14,8 @@ end
 
 -- A pause never becomes shorter.
 local function pause(key, named, ms)
-  if redis.call('PTTL', key) >= ms then return end
-  redis.call('SET', key, '1', 'PX', ms)
+  if left_of(key) >= ms then return end
+  redis.call('SET', key, ms, 'PX', ms)
   redis.call('ZREMRANGEBYSCORE', KEYS[4], '-inf', now_ms)
   redis.call('ZADD', KEYS[4], now_ms + ms, named)
   expire_after(KEYS[4], ms)
@@ -31,7 +31,7 @@ expire_after(KEYS[3], wait_ms)
 -- for the shortest of the waits, which does the least harm if the limits concerned the chats after all.
 local paused, shortest_ms = 0, wait_ms
 for _, each in ipairs(redis.call('SMEMBERS', KEYS[3])) do
-  local left_ms = redis.call('PTTL', KEYS[1] .. ':' .. each)
+  local left_ms = left_of(KEYS[1] .. ':' .. each)
   if left_ms > 0 then
     paused, shortest_ms = paused + 1, math.min(shortest_ms, left_ms)
   else

@@ -4,7 +4,7 @@
 
 local function must_wait(scope, number, until_ms)
   if scope == '' then return false end
-  if has_gaps(scope) and has_gap(scope, number, until_ms) then return true end
+  if has_gaps(scope, until_ms - now_ms) and has_gap(scope, number, until_ms) then return true end
   return has_held(scope) and redis.call('ZCOUNT', GAP .. scope, '-inf', '(' .. digits(number)) > 0
 end
 

@@ -14,11 +14,12 @@ local function read_gap(found)
   return tonumber(number), tonumber(until_ms)
 end
 
-local function has_gaps(scope)
+-- `hold_ms`: of this append. A gap that lasts longer than one of now was found before the clock was set back.
+local function has_gaps(scope, hold_ms)
   while gap_scopes[scope] == nil do
     local found = redis.call('ZRANGE', MISSING .. scope, 0, 0)
     local _, until_ms = read_gap(found)
-    if until_ms and until_ms < now_ms then
+    if until_ms and (until_ms < now_ms or until_ms > now_ms + 2 * hold_ms) then
       redis.call('ZREM', MISSING .. scope, found[1])
     else
       gap_scopes[scope] = until_ms ~= nil
@@ -32,7 +33,7 @@ end
 local function note_arrival(scope, number, block, hold_ms)
   if scope == '' then return end
   local is_gap = number > 0 and not is_remembered(scope, number - 1, block)
-  if not has_gaps(scope) and not is_gap then return end
+  if not has_gaps(scope, hold_ms) and not is_gap then return end
   local key = MISSING .. scope
   local above, until_ms = read_gap(redis.call('ZRANGEBYSCORE', key, '(' .. digits(number), '+inf', 'LIMIT', 0, 1))
   if above == number + 1 then redis.call('ZREMRANGEBYSCORE', key, above, above) end
