@@ -150,17 +150,12 @@ def test_jobs_of_the_start_are_set_once(make_pipeline: MakePipeline) -> None:
     for worker in [pipeline.worker("prefork", 3, is_awaited=False) for _ in range(2)]:
         worker.tells(" ready.")
     until(lambda: "notice started" in texts(pipeline, NOTICES) and len(timers(pipeline)) == 6)
-    pipeline.drained()
-    # Then each has set the job that runs once, unless that of the other one still waited
-    started = texts(pipeline, NOTICES).count("notice started")
-    assert started in (1, 2)
-    names = timers(pipeline)
-    assert len(names) == 6
-    first = pipeline.redis.zrange("lanes:timers", 0, -1, withscores=True)
+    first = times(pipeline)
     # When they start again
     pipeline.worker("threads", 2)
-    until(lambda: texts(pipeline, NOTICES).count("notice started") == started + 1)
+    until(lambda: texts(pipeline, NOTICES).count("notice started") >= 2)
     # Then the repeating jobs are as they were
-    assert pipeline.redis.zrange("lanes:timers", 0, -1, withscores=True) == first
+    until(lambda: times(pipeline) == first)
+    # And each start has set the job that runs once, unless that of another start still waited
     pipeline.drained()
-    assert texts(pipeline, NOTICES).count("notice started") == started + 1
+    assert texts(pipeline, NOTICES).count("notice started") <= 3
