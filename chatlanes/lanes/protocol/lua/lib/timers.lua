@@ -13,8 +13,8 @@ local SHORT_MS = 60000
 
 -- The time of a timer that is set for a time from now.
 local function due_in(in_ms)
-  in_ms = math.max(tonumber(in_ms), 0)
-  return now_ms + in_ms + (in_ms <= SHORT_MS and in_ms > 0 and 0.5 or 0)
+  in_ms = tonumber(in_ms)
+  return now_ms + in_ms + (in_ms > 0 and in_ms <= SHORT_MS and 0.5 or 0)
 end
 
 -- An id that ends in a colon is completed by the time at which the timer is due, in ms, and a unique number.
