@@ -128,11 +128,11 @@ def test_each_bot_removes_only_its_own_schedules(store: Store) -> None:
     assert store.client.exists(keys.SCHEDULES)
 
 
-def test_a_worker_without_schedules_removes_the_former_ones_and_watches_no_longer(store: Store) -> None:
+def test_a_worker_without_schedules_removes_the_former_ones_and_watches_no_longer(store: Store, redis_url: str) -> None:
     # Given a schedule that no worker has any more, since SCHEDULES is not set
     put(store, DAILY, store.schedules()[0] - 48 * HOUR_MS)
     # When a worker starts
-    Watcher(served(), store).start()
+    Watcher(served(), Store(connect(redis_url))).start()
     # Then it begins anew if it comes back, and its thread has ended
     until(lambda: record_of(store) is None)
     until(lambda: not [thread for thread in threading.enumerate() if thread.name == "schedules"])
