@@ -6,11 +6,13 @@ Does not import lanes: they replace kombu's transport, so one process cannot use
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from celery import Celery
 from celery.signals import worker_ready
 
 from bench.apps import endless, no_op
+from bench.apps.bot import record
 
 app = Celery("bench")
 app.conf.update(task_acks_late=True, task_ignore_result=True, broker_connection_retry_on_startup=True)
@@ -22,6 +24,11 @@ if check_every := os.environ.get(endless.CHECK_EVERY):
 
 noop = app.task(name="bench.noop")(no_op.handle)
 hold = app.task(name="bench.hold")(endless.handle)
+
+
+@app.task(name="bench.start")
+def start(update: dict[str, Any]) -> None:
+    record(update)
 
 
 worker_ready.connect(no_op.say_ready)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,11 +18,13 @@ from tests.support.waiting import until
 
 
 @pytest.fixture(params=[("prefork", 2), ("threads", 4)])
-def working(make_lab: LabMaker, redis_url: str, request: pytest.FixtureRequest) -> Lab:
+def working(make_lab: LabMaker, redis_url: str, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """A lab with a result backend and a worker."""
     lab = make_lab(result_backend=redis_url)
     lab.worker(*request.param)
-    return lab
+    yield lab
+    lab.app.backend.result_consumer.stop()
+    lab.app.backend.client.close()
 
 
 def signature(lab: Lab, task_id: str, lane: str, **options: Any) -> Any:
