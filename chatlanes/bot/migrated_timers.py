@@ -68,9 +68,10 @@ def set_again(update: dict[str, Any], delivery: Delivery, plan: TimerPlan) -> Se
 
     Its message id is its name until then, so that it replaces no timer of the new chat. Raises LeaseLost and RedisAway.
     """
-    chat, message_id = number(part(part(update, KIND), "chat").get("id")), delivery.id
+    chat = number(part(part(update, KIND), "chat").get("id"))
     if not is_timer(update) or chat is None or not _LEAST_GROUP < chat < 0:
         return None
+    message_id = delivery.id
     bot_id, due = message_id.partition(":")[0], due_of(message_id)
     found = delivery.read([_record_key(bot_id, chat)])
     if found.values[0] is None or delivery.has_made_calls():
@@ -88,8 +89,9 @@ def _record_key(bot_id: str, chat: int) -> str:
 
 def _place(migration: Migration, lanes: list[str], plan: TimerPlan) -> tuple[list[str], str]:
     """The lanes for the new chat, and their queue; empty: the queue stays the same."""
-    renamed = [migration.rename(lane) for lane in lanes if lane]
-    if renamed == lanes:
+    known = [lane for lane in lanes if lane]
+    renamed = [migration.rename(lane) for lane in known]
+    if renamed == known:
         return renamed, ""
     key = renamed[0].partition("/")[2]
     return renamed, queue_of([key], 0, plan.queues, plan.queue_group)
