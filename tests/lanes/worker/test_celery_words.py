@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -30,6 +30,16 @@ def working(make_lab: LabMaker, redis_url: str, request: pytest.FixtureRequest) 
 def signature(lab: Lab, task_id: str, lane: str, **options: Any) -> Any:
     own = {"task_id": task_id, "queue": LANE_QUEUES[0], "headers": lanes.headers([lane])}
     return lab.app.tasks["run"].si().set(**own, **options)
+
+
+def ask(lab: Lab, answer: str, command: Callable[[], Any]) -> None:
+    """Send a remote command until the worker logs that it got it: a worker that is ready may not listen yet."""
+
+    def is_answered() -> bool:
+        command()
+        return answer in lab._workers[0].log
+
+    until(is_answered)
 
 
 def delay_s(lab: Lab, message_id: str) -> float:
@@ -128,8 +138,7 @@ def test_revoking_a_group_removes_what_waits(lab: Lab) -> None:
 
 
 def test_a_task_that_is_revoked_before_it_is_published_does_not_run(working: Lab) -> None:
-    working.app.control.revoke(["now", "later"])
-    until(lambda: "Tasks flagged as revoked" in working._workers[0].log)
+    ask(working, "Tasks flagged as revoked", lambda: working.app.control.revoke(["now", "later"]))
     working.send("now", ["lane"])
     working.send("later", ["lane"], countdown=0.2)
     working.send("other", ["lane"], countdown=0.4)
@@ -139,8 +148,7 @@ def test_a_task_that_is_revoked_before_it_is_published_does_not_run(working: Lab
 
 
 def test_a_rate_limit_does_not_hold_a_lane(working: Lab) -> None:
-    working.app.control.rate_limit("run", "1/h")
-    until(lambda: "New rate limit for tasks of type run" in working._workers[0].log)
+    ask(working, "New rate limit for tasks of type run", lambda: working.app.control.rate_limit("run", "1/h"))
     for name in "abc":
         working.publish(name, ["lane"])
     working.ended("a", "b", "c")
