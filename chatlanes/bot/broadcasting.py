@@ -44,10 +44,8 @@ class Broadcasting:
             chats = self._stored.ask(lambda store: session_chats(store.client, bot_id))
         else:
             chats = list(dict.fromkeys(map(int, to)))
-        if not 0 < len(chats) <= MOST_RECIPIENTS:
-            raise RecipientsError(
-                f"a broadcast to {len(chats):,} chats: give at least one, at most {MOST_RECIPIENTS:,}"
-            )
+        if len(chats) > MOST_RECIPIENTS:
+            raise RecipientsError(f"a broadcast to {len(chats):,} chats: give at most {MOST_RECIPIENTS:,}")
         self._started += 1
         id_ = f"{self._stored.message_id.partition(':')[2].replace(':', '-')}-{self._started}"
         self._stored.ask(lambda store: Broadcasts(store.client, bot_id).store(id_, call, chats, per_s))

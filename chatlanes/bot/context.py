@@ -412,14 +412,14 @@ class Context(Shorthands):
         `celery -A tasks lanes broadcast status ID`. In an `async def` handler: `await ctx.broadcast(…)`.
 
         Args:
-            to: The ids of the chats, or `"sessions"` for every chat that has a session.
+            to: The ids of the chats, or `"sessions"` for every chat that has a session. Without any, it ends at once.
             method: The method, such as `sendMessage`, and `params` its parameters, as JSON allows them.
             handler: Instead of a method: the import path `module:function` of a function that takes a ctx.
             rate: The recipients per second, instead of BROADCAST_RATE.
             paid: Pass allow_paid_broadcast, for rates above 30; Telegram charges Stars for it.
 
         Raises:
-            chatlanes.broadcasts.RecipientsError: There are no recipients, or more than a million.
+            chatlanes.broadcasts.RecipientsError: More than a million recipients.
             chatlanes.broadcasts.RateError: The rate is above 30 and not paid.
             LookupError: The update did not come through a lane.
         """

@@ -66,6 +66,11 @@ class BroadcastProgress:
         return sum(self.counts.values())
 
     @property
+    def share(self) -> float:
+        """How much of it is done, from 0 to 1."""
+        return self.done / self.total if self.total else 1.0
+
+    @property
     def pending(self) -> int:
         return self.fed + self.fed_again - self.returned - self.done
 

@@ -180,11 +180,13 @@ def broadcasts_of(lanes: CommandContext, bot: str | None) -> Broadcasts:
 
 def described(progress: BroadcastProgress, rate: float) -> list[str]:
     """The lines that show a broadcast."""
-    share = progress.done / progress.total
     about = f"{progress.id}  {progress.state}" + (
         f": {progress.why}" if progress.why and progress.state == "paused" else ""
     )
-    lines = [about, f"{bar(share, BAR)} {share:6.1%}  {number(progress.done)} of {number(progress.total)}"]
+    lines = [
+        about,
+        f"{bar(progress.share, BAR)} {progress.share:6.1%}  {number(progress.done)} of {number(progress.total)}",
+    ]
     if progress.state == "running":
         left_s = (progress.total - progress.done) / (rate or progress.rate)
         lines.append(f"{rate:.1f} per second, {age(left_s)} left")
@@ -228,7 +230,7 @@ def _show_all(found: list[BroadcastProgress], *, as_json: bool) -> None:
             moment(each.started_ms),
             number(each.total),
             number(each.done),
-            f"{each.done / each.total:.0%}",
+            f"{each.share:.0%}",
         ]
         for each in found
     ]

@@ -123,6 +123,20 @@ def test_a_handler_starts_a_broadcast_once(make_pipeline: MakePipeline) -> None:
     assert sorted(call["params"]["chat_id"] for call in calls if call["params"]["text"] == "hi") == [*range(1, 21)]
 
 
+def test_a_broadcast_without_recipients_ends_at_once(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(BOT="tests.support.bots:starting", RETRY_BACKOFF=0)
+    pipeline.worker("threads", 2)
+    pipeline.poller()
+    # When a handler starts a broadcast for all sessions, and no chat has one
+    pipeline.push(message(1, 99, do="broadcasts:sessions"))
+    # Then it has ended
+    broadcasts = Broadcasts(pipeline.redis, BOT_ID)
+    until(lambda: [each.ended_ms > 0 for each in broadcasts.all()] == [True])
+    [now] = broadcasts.all()
+    assert (now.state, now.total, now.counts, now.share) == ("done", 0, {}, 1.0)
+    assert pipeline.dead() == []
+
+
 def test_a_paused_broadcast_keeps_no_chat_waiting_and_resumes_with_the_rest(make_pipeline: MakePipeline) -> None:
     # Given a running broadcast
     pipeline = make_pipeline()
