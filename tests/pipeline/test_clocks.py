@@ -142,7 +142,7 @@ def test_the_clock_of_the_server_jumps(make_pipeline: MakePipeline, clock: Clock
     for ahead_s in (4, 0, 1, -3):
         clock.set(ahead_s)
         traffic.send()
-    assert waiting(pipeline) == ["noon"]
+    assert "noon" in waiting(pipeline)
     # When an hour is added while updates run, Then they are not run again, and what is due by then runs
     pipeline.push(message(0, 8, do="gate:a later:slow_300"), message(0, 9, do="gate:a"))
     until(lambda: len([event for event in noted(pipeline, "begin") if event["chat"] in (8, 9)]) == 2)
