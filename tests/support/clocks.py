@@ -46,7 +46,7 @@ class Clock:
         """Start a Redis server with this clock. `binary`: as in start_server."""
         directory.mkdir()
         program = directory / "server"
-        # jemalloc, of Debian's server, reads the clock before libfaketime is ready: libc, which comes before it, allocates.
+        # jemalloc (of Debian's server) reads the clock before libfaketime is ready: libc, which precedes it, allocates.
         libc = LIBRARY and LIBRARY.parents[1] / "libc.so.6"
         environment = {**self.environment, "LD_PRELOAD": f"{LIBRARY} {libc}"}
         settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())

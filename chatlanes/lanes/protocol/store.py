@@ -6,6 +6,7 @@ Does not retry: a step whose answer was lost may have been done, and only the ca
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, cast
@@ -211,7 +212,7 @@ class Store:
             return []
         scores: list[Any] = self.client.zmscore(keys.TIMERS, [keys.timer(owner, name) for owner, name, _ in found])
         timers = [
-            StoredTimer(owner, name, int(score), id_.decode(), queue.decode(), lanes.decode().split("\n"), stored)
+            StoredTimer(owner, name, math.ceil(score), id_.decode(), queue.decode(), lanes.decode().split("\n"), stored)
             for (owner, name, (id_, queue, lanes, stored)), score in zip(found, scores, strict=True)
             if score is not None
         ]
