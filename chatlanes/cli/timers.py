@@ -117,7 +117,7 @@ def _with_id(lanes: CommandContext, timer_id: str) -> list[StoredTimer]:
     due_ms = [part for part in timer_id.split(":")[2:3] if part.isdecimal()]
     if not due_ms:
         raise CommandError(f"{timer_id} is not an id of a timer (`lanes timers list` shows them); a name needs --chat")
-    entries: Any = lanes.client.zrangebyscore(keys.TIMERS, due_ms[0], f"({int(due_ms[0]) + 1}")
+    entries: Any = lanes.client.zrangebyscore(keys.TIMERS, f"({int(due_ms[0]) - 1}", due_ms[0])
     owners = {entry.decode().partition("\n")[0] for entry in entries}
     return [timer for timer in lanes.store.timers(*sorted(owners)) if timer.id == timer_id]
 

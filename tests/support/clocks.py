@@ -46,7 +46,10 @@ class Clock:
         """Start a Redis server with this clock. `binary`: as in start_server."""
         directory.mkdir()
         program = directory / "server"
-        settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in self.environment.items())
+        # jemalloc (of Debian's server) reads the clock before libfaketime is ready: libc, which precedes it, allocates.
+        libc = LIBRARY and LIBRARY.parents[1] / "libc.so.6"
+        environment = {**self.environment, "LD_PRELOAD": f"{LIBRARY} {libc}"}
+        settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
         program.write_text(f'#!/bin/sh\nexec env {settings} {shlex.quote(str(binary or get_binary_path()))} "$@"\n')
         program.chmod(0o755)
         return start_server(directory, binary=program)

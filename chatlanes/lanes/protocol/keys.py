@@ -28,7 +28,7 @@ LEASES = "lanes:leases"
 DELAYED = "lanes:delayed"
 #: zset: message id -> due, ms; for groups that wait for further messages
 COLLECTING = "lanes:collecting"
-#: zset: <owner>, a newline, <name> of a timer -> due, ms; plus a half if it was set for at most a minute
+#: zset: <owner>, a newline, <name> of a timer -> due, ms; less a half if it was set for at most a minute
 TIMERS = "lanes:timers"
 #: string, named by an owner: its timers, as lua/lib/timer_records.lua describes them
 TIMER = "lanes:timer:"

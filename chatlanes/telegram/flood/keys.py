@@ -12,7 +12,7 @@ REFUSED = "flood-refused:"
 #: <bot id>: zset: paused scopes (and WHOLE_BOT) -> end of the pause, ms; for display only
 WAITS = "flood-waits:"
 #: <bot id>: hash: next (when the bot's next message is due), back (when the next parked update may come back);
-#: <bot id>:<chat>: hash: chat, group (when its next message is due). µs
+#: <bot id>:<chat>: hash: chat, group (when its next message is due); both: at (when one was last written). µs
 RATE = "flood-rate:"
 #: <bot id>:<chat>: string: a stream has edited its message in this chat; expires when the next edit is due
 EDITED = "flood-edited:"

@@ -59,6 +59,7 @@ def read(client: Redis) -> State:
             state[key] = {scope.decode(): round((at_ms * 1000 - now) / MINUTE_US, 1) for scope, at_ms in found}
         elif kind == b"hash":
             found = client.hgetall(key)
+            assert int(found.pop(b"at", now)) <= now
             state[key] = {field.decode(): round((float(at) - now) / MINUTE_US, 1) for field, at in found.items()}
             assert left_ms * 1000 >= max(float(at) for at in found.values()) - now
         else:
@@ -148,6 +149,17 @@ def test_pause_starts_again_when_the_clock_was_set_back(client: Redis) -> None:
     # And a longer pause still counts
     assert refused(client, 20) == 0
     assert read(client) == {KEYS.bot: 5, KEYS.scope: 20, "flood:1:8": 600, KEYS.refused: {"7"}, KEYS.waits: {"7": 20}}
+
+
+@pytest.mark.parametrize("minutes", [1, 600])
+def test_rates_start_again_when_the_clock_was_set_back(client: Redis, minutes: int) -> None:
+    # Given slots that were taken, and waits that were given, before the clock was set back by these minutes
+    seed(client, {KEYS.bot_rate: {"at": minutes, "next": minutes + 1, "back": minutes + 9}})
+    seed(client, {KEYS.chat_rate: {"at": minutes, "chat": minutes + 1, "group": minutes + 2}})
+    # Then a call goes at once, and a later one waits as usual
+    limits = {"bot": 1, "chat": 1, "group": 1, "patience": 0.5}
+    assert ask(client, **limits) == ("go", 0, 0)
+    assert ask(client, bot=1, patience=0.5) == ("busy", 0.5, 0)
 
 
 def test_acceptance_clears_the_refused_scopes_only(client: Redis) -> None:

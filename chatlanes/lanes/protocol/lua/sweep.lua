@@ -62,6 +62,6 @@ wake_workers()
 local next_ms = -1
 for _, zset in ipairs({ LEASES, DELAYED, COLLECTING, TIMERS }) do
   local first = redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2]
-  if first and (next_ms < 0 or first - now_ms < next_ms) then next_ms = math.max(first - now_ms, 0) end
+  if first and (next_ms < 0 or first - now_ms < next_ms) then next_ms = math.max(math.ceil(first - now_ms), 0) end
 end
 return { expired, due, next_ms, history(), set_back_ms }

@@ -8,7 +8,7 @@ local found = {}
 local function add(owner, fields)
   local due_ms = redis.call('ZSCORE', TIMERS, owner .. '\n' .. fields[1])
   if not due_ms then return end
-  for _, value in ipairs({ owner, fields[1], digits(math.floor(due_ms)), timer_of(owner, fields) }) do
+  for _, value in ipairs({ owner, fields[1], digits(math.ceil(due_ms)), timer_of(owner, fields) }) do
     found[#found + 1] = value
   end
 end

@@ -34,12 +34,19 @@ end
 local function take(key, field, each_us, from_us)
   if each_us == 0 then return end
   local next_us = from_us + cost * each_us
-  redis.call('HSET', key, field, string.format('%.0f', next_us))
+  redis.call('HSET', key, field, string.format('%.0f', next_us), 'at', string.format('%.0f', now_us))
   local ms = math.ceil((next_us - now_us) / 1000) + 1000
   if redis.call('PTTL', key) < ms then redis.call('PEXPIRE', key, ms) end
 end
 
+-- The clock was set back since a slot was taken: when the next ones are due is not known.
+local function forget_future(key)
+  if (tonumber(redis.call('HGET', key, 'at')) or 0) > now_us then redis.call('DEL', key) end
+end
+
 even_when_full()
+if bot_us > 0 then forget_future(KEYS[4]) end
+if chat_us + group_us > 0 then forget_future(KEYS[5]) end
 local ahead_us = longest_wait_us + 60000000
 local bot = due(KEYS[4], 'next', bot_us, ahead_us + 200 * bot_us)
 local chat = due(KEYS[5], 'chat', chat_us, ahead_us + 200 * chat_us)

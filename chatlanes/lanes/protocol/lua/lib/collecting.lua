@@ -40,5 +40,5 @@ local function next_due()
   local group = is_anything_collecting and redis.call('ZRANGE', COLLECTING, 0, 0, 'WITHSCORES')[2]
   local timer = is_any_timer_set and redis.call('ZRANGE', TIMERS, 0, 0, 'WITHSCORES')[2]
   if not group and not timer then return -1 end
-  return math.max(math.min(group or math.huge, timer or math.huge) - now_ms, 0)
+  return math.max(math.ceil(math.min(group or math.huge, timer or math.huge) - now_ms), 0)
 end

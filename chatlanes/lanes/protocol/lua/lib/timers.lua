@@ -14,14 +14,14 @@ local SHORT_MS = 60000
 -- The time of a timer that is set for a time from now.
 local function due_in(in_ms)
   in_ms = tonumber(in_ms)
-  return now_ms + in_ms + (in_ms > 0 and in_ms <= SHORT_MS and 0.5 or 0)
+  return now_ms + in_ms - (in_ms >= 0 and in_ms <= SHORT_MS and 0.5 or 0)
 end
 
 -- An id that ends in a colon is completed by the time at which the timer is due, in ms, and a unique number.
 local function set_timer(timer, due_ms, id, queue, lanes, stored)
   local owner, name = owner_and_name(timer)
   due_ms = math.max(math.min(tonumber(due_ms), LAST_MS), 0)
-  if string.sub(id, -1) == ':' then id = id .. digits(math.floor(due_ms)) .. ':' .. digits(next_place()) end
+  if string.sub(id, -1) == ':' then id = id .. digits(math.ceil(due_ms)) .. ':' .. digits(next_place()) end
   if redis.call('ZADD', TIMERS, due_ms, timer) == 0 then take_timers(owner, { [name] = true }) end
   add_timer(owner, name, id, queue, lanes, stored)
   is_any_timer_set = true
