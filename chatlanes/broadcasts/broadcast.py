@@ -67,11 +67,11 @@ class BroadcastProgress:
 
     @property
     def pending(self) -> int:
-        return self.fed + self.fed_again - self.returned - self.done
+        return 0 if self.ended_ms else self.fed + self.fed_again - self.returned - self.done
 
     @property
     def unfed(self) -> int:
-        return self.total - self.fed + self.returned - self.fed_again
+        return 0 if self.ended_ms else self.total - self.fed + self.returned - self.fed_again
 
     @property
     def fence(self) -> str:
@@ -173,33 +173,46 @@ class Broadcasts:
 
         Raises UnknownBroadcastError.
         """
-        if self.progress(id_).state not in only_from:
-            return False
         name = keys.BROADCAST + self.of(id_)
-        self.client.hset(name, mapping={"state": state, "why": why})
-        return True
+
+        def change(pipe: Any) -> Any:
+            """Called again if the broadcast has changed meanwhile."""
+            if self.progress(id_).state not in only_from:
+                return False
+            pipe.multi()
+            pipe.hset(name, mapping={"state": state, "why": why})
+            return True
+
+        changed: Any = self.client.transaction(change, name, value_from_callable=True)
+        return bool(changed)
 
     def progress(self, id_: str) -> BroadcastProgress:
         """Raises UnknownBroadcastError."""
-        of = self.of(id_)
-        with self.client.pipeline() as pipe:
-            pipe.hgetall(keys.BROADCAST + of)
-            pipe.llen(keys.RETURNED + of)
-            found, returned = pipe.execute()
-        if b"fence" not in found:
+        [found] = self._progress([id_])
+        if found is None:
             raise UnknownBroadcastError(f"there is no broadcast {id_} of this bot: `broadcast status` lists them")
-        return BroadcastProgress.of(id_, found, returned)
+        return found
 
     def all(self) -> list[BroadcastProgress]:
         """The broadcasts whose results are still kept, the oldest first."""
-        name, kept = keys.BROADCASTS + str(self.bot_id), []
-        ids: Any = self.client.zrange(name, 0, -1)
-        for id_ in ids:
-            try:
-                kept.append(self.progress(id_.decode()))
-            except UnknownBroadcastError:
-                self.client.zrem(name, id_)
-        return kept
+        name = keys.BROADCASTS + str(self.bot_id)
+        stored: Any = self.client.zrange(name, 0, -1)
+        ids = [id_.decode() for id_ in stored]
+        found = dict(zip(ids, self._progress(ids), strict=True))
+        if expired := [id_ for id_, progress in found.items() if progress is None]:
+            self.client.zrem(name, *expired)
+        return [progress for progress in found.values() if progress is not None]
+
+    def _progress(self, ids: Sequence[str]) -> list[BroadcastProgress | None]:
+        with self.client.pipeline() as pipe:
+            for id_ in ids:
+                pipe.hgetall(keys.BROADCAST + self.of(id_))
+                pipe.llen(keys.RETURNED + self.of(id_))
+            rows = iter(pipe.execute())
+        return [
+            BroadcastProgress.of(id_, found, returned) if b"fence" in found else None
+            for id_, found, returned in zip(ids, rows, rows, strict=True)
+        ]
 
     def recipients(self, number: int, id_: str) -> bytes | None:
         """The packed recipients of one chunk."""
