@@ -47,7 +47,9 @@ class Call:
 
 @dataclass(frozen=True)
 class BroadcastProgress:
-    """A broadcast at one moment. `pending`: recipients that are fed and have no result yet."""
+    """A broadcast at one moment. `pending`: recipients that are fed and have no result yet. `wrong_before`: the wrong
+    results of before it was resumed.
+    """
 
     id: str
     state: str  # stored, running, paused, cancelled or done
@@ -60,6 +62,12 @@ class BroadcastProgress:
     started_ms: int
     ended_ms: int
     why: str = ""
+    wrong_before: int = 0
+
+    @property
+    def wrong(self) -> int:
+        """The results that the call or the function itself may have caused."""
+        return self.counts.get(Reason.REFUSED.value, 0) + self.counts.get(Reason.FAILED.value, 0)
 
     @property
     def done(self) -> int:
@@ -95,12 +103,19 @@ class BroadcastProgress:
             int(fields.get("started_ms", 0)),
             int(fields.get("ended_ms", 0)),
             fields.get("why", ""),
+            int(fields.get("wrong_before", 0)),
         )
 
 
 def new_id() -> str:
     """Sorts by time, and is unique enough to be typed: `1122-0830-4f2a`."""
     return f"{time.strftime('%m%d-%H%M', time.gmtime())}-{secrets.token_hex(2)}"
+
+
+def bots_with(client: Redis, id_: str) -> set[int]:
+    """The ids of the bots that have a broadcast of this id, `*`: any. Scans all keys of the database."""
+    found = client.scan_iter(f"{keys.BROADCAST}*:{id_}", count=1000)
+    return {int(key.split(b":")[1]) for key in found}
 
 
 def missed_line(chat: int, reason: Reason, detail: str) -> str:
@@ -141,14 +156,26 @@ class Broadcasts:
         pipe.set(keys.CALL + of, json.dumps(asdict(call)), ex=keys.UNSTARTED_S)
 
     def begin(self, progress: BroadcastProgress) -> None:
-        """Start a stored broadcast. Called by its feeder: from then on it does not expire."""
+        """Start a stored broadcast. Called by its feeder: from then on it does not expire. One that is not stored any
+        more, such as one that was cancelled meanwhile, stays as it is.
+        """
         of, now_ms = self.of(progress.id), self.now_us() // 1000
-        with self.client.pipeline() as pipe:
+
+        def start(pipe: Any) -> None:
+            """Called again if the broadcast has changed meanwhile."""
+            if pipe.hget(keys.BROADCAST + of, "state") != b"stored":
+                return
+            pipe.multi()
             for name in (keys.BROADCAST + of, keys.CALL + of, *self._chunks(progress)):
                 pipe.persist(name)
             pipe.hset(keys.BROADCAST + of, mapping={"state": "running", "started_ms": now_ms, "fed_us": now_ms * 1000})
             pipe.zadd(keys.BROADCASTS + str(self.bot_id), {progress.id: now_ms})
-            pipe.execute()
+
+        self.client.transaction(start, keys.BROADCAST + of)
+
+    def enlist(self, id_: str) -> None:
+        """Add one that no worker has begun yet to `all`."""
+        self.client.zadd(keys.BROADCASTS + str(self.bot_id), {id_: self.now_us() // 1000}, nx=True)
 
     def end(
         self, progress: BroadcastProgress, state: str, reason: Reason, count: int, missed: Sequence[str] = ()
@@ -177,10 +204,11 @@ class Broadcasts:
 
         def change(pipe: Any) -> Any:
             """Called again if the broadcast has changed meanwhile."""
-            if self.progress(id_).state not in only_from:
+            now = self.progress(id_)
+            if now.state not in only_from:
                 return False
             pipe.multi()
-            pipe.hset(name, mapping={"state": state, "why": why})
+            pipe.hset(name, mapping={"state": state, "why": why, "wrong_before": now.wrong})
             return True
 
         changed: Any = self.client.transaction(change, name, value_from_callable=True)
