@@ -144,8 +144,9 @@ def test_a_paused_broadcast_keeps_no_chat_waiting_and_resumes_with_the_rest(make
     # When it is resumed
     assert broadcast.feeder.resume("b1")
     # Then the others are reached, and nobody twice
-    broadcast.ended()
+    now = broadcast.ended()
     broadcast.check()
+    assert (now.pending, now.unfed) == (0, 0)
 
 
 def test_a_cancelled_broadcast_drops_the_rest(make_pipeline: MakePipeline) -> None:
