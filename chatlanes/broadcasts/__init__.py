@@ -5,7 +5,7 @@ the lanes by themselves (feeding.py), so it needs no other process, and continue
 """
 
 from chatlanes.broadcasts import keys
-from chatlanes.broadcasts.broadcast import BroadcastProgress, Broadcasts, Call, UnknownBroadcastError, new_id
+from chatlanes.broadcasts.broadcast import BroadcastProgress, Broadcasts, Call, UnknownBroadcastError, bots_with, new_id
 from chatlanes.broadcasts.feeding import FEED_TASK, Feeder, feed_again, feed_message
 from chatlanes.broadcasts.pacing import RateError, checked_rate
 from chatlanes.broadcasts.reasons import NOT_REACHED, Reason, reason_of
@@ -22,6 +22,7 @@ __all__ = [
     "Reason",
     "RecipientsError",
     "UnknownBroadcastError",
+    "bots_with",
     "checked_rate",
     "feed_again",
     "feed_message",

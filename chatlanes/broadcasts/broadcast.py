@@ -47,7 +47,9 @@ class Call:
 
 @dataclass(frozen=True)
 class BroadcastProgress:
-    """A broadcast at one moment. `pending`: recipients that are fed and have no result yet."""
+    """A broadcast at one moment. `pending`: recipients that are fed and have no result yet. `wrong_before`: the wrong
+    results of before it was resumed.
+    """
 
     id: str
     state: str  # stored, running, paused, cancelled or done
@@ -60,6 +62,12 @@ class BroadcastProgress:
     started_ms: int
     ended_ms: int
     why: str = ""
+    wrong_before: int = 0
+
+    @property
+    def wrong(self) -> int:
+        """The results that the call or the function itself may have caused."""
+        return self.counts.get(Reason.REFUSED.value, 0) + self.counts.get(Reason.FAILED.value, 0)
 
     @property
     def done(self) -> int:
@@ -72,11 +80,11 @@ class BroadcastProgress:
 
     @property
     def pending(self) -> int:
-        return self.fed + self.fed_again - self.returned - self.done
+        return 0 if self.ended_ms else self.fed + self.fed_again - self.returned - self.done
 
     @property
     def unfed(self) -> int:
-        return self.total - self.fed + self.returned - self.fed_again
+        return 0 if self.ended_ms else self.total - self.fed + self.returned - self.fed_again
 
     @property
     def fence(self) -> str:
@@ -100,12 +108,19 @@ class BroadcastProgress:
             int(fields.get("started_ms", 0)),
             int(fields.get("ended_ms", 0)),
             fields.get("why", ""),
+            int(fields.get("wrong_before", 0)),
         )
 
 
 def new_id() -> str:
     """Sorts by time, and is unique enough to be typed: `1122-0830-4f2a`."""
     return f"{time.strftime('%m%d-%H%M', time.gmtime())}-{secrets.token_hex(2)}"
+
+
+def bots_with(client: Redis, id_: str) -> set[int]:
+    """The ids of the bots that have a broadcast of this id, `*`: any. Scans all keys of the database."""
+    found = client.scan_iter(f"{keys.BROADCAST}*:{id_}", count=1000)
+    return {int(key.split(b":")[1]) for key in found}
 
 
 def missed_line(chat: int, reason: Reason, detail: str) -> str:
@@ -146,14 +161,26 @@ class Broadcasts:
         pipe.set(keys.CALL + of, json.dumps(asdict(call)), ex=keys.UNSTARTED_S)
 
     def begin(self, progress: BroadcastProgress) -> None:
-        """Start a stored broadcast. Called by its feeder: from then on it does not expire."""
+        """Start a stored broadcast. Called by its feeder: from then on it does not expire. One that is not stored any
+        more, such as one that was cancelled meanwhile, stays as it is.
+        """
         of, now_ms = self.of(progress.id), self.now_us() // 1000
-        with self.client.pipeline() as pipe:
+
+        def start(pipe: Any) -> None:
+            """Called again if the broadcast has changed meanwhile."""
+            if pipe.hget(keys.BROADCAST + of, "state") != b"stored":
+                return
+            pipe.multi()
             for name in (keys.BROADCAST + of, keys.CALL + of, *self._chunks(progress)):
                 pipe.persist(name)
             pipe.hset(keys.BROADCAST + of, mapping={"state": "running", "started_ms": now_ms, "fed_us": now_ms * 1000})
             pipe.zadd(keys.BROADCASTS + str(self.bot_id), {progress.id: now_ms})
-            pipe.execute()
+
+        self.client.transaction(start, keys.BROADCAST + of)
+
+    def enlist(self, id_: str) -> None:
+        """Add one that no worker has begun yet to `all`."""
+        self.client.zadd(keys.BROADCASTS + str(self.bot_id), {id_: self.now_us() // 1000}, nx=True)
 
     def end(
         self, progress: BroadcastProgress, state: str, reason: Reason, count: int, missed: Sequence[str] = ()
@@ -178,33 +205,47 @@ class Broadcasts:
 
         Raises UnknownBroadcastError.
         """
-        if self.progress(id_).state not in only_from:
-            return False
         name = keys.BROADCAST + self.of(id_)
-        self.client.hset(name, mapping={"state": state, "why": why})
-        return True
+
+        def change(pipe: Any) -> Any:
+            """Called again if the broadcast has changed meanwhile."""
+            now = self.progress(id_)
+            if now.state not in only_from:
+                return False
+            pipe.multi()
+            pipe.hset(name, mapping={"state": state, "why": why, "wrong_before": now.wrong})
+            return True
+
+        changed: Any = self.client.transaction(change, name, value_from_callable=True)
+        return bool(changed)
 
     def progress(self, id_: str) -> BroadcastProgress:
         """Raises UnknownBroadcastError."""
-        of = self.of(id_)
-        with self.client.pipeline() as pipe:
-            pipe.hgetall(keys.BROADCAST + of)
-            pipe.llen(keys.RETURNED + of)
-            found, returned = pipe.execute()
-        if b"fence" not in found:
+        [found] = self._progress([id_])
+        if found is None:
             raise UnknownBroadcastError(f"there is no broadcast {id_} of this bot: `broadcast status` lists them")
-        return BroadcastProgress.of(id_, found, returned)
+        return found
 
     def all(self) -> list[BroadcastProgress]:
         """The broadcasts whose results are still kept, the oldest first."""
-        name, kept = keys.BROADCASTS + str(self.bot_id), []
-        ids: Any = self.client.zrange(name, 0, -1)
-        for id_ in ids:
-            try:
-                kept.append(self.progress(id_.decode()))
-            except UnknownBroadcastError:
-                self.client.zrem(name, id_)
-        return kept
+        name = keys.BROADCASTS + str(self.bot_id)
+        stored: Any = self.client.zrange(name, 0, -1)
+        ids = [id_.decode() for id_ in stored]
+        found = dict(zip(ids, self._progress(ids), strict=True))
+        if expired := [id_ for id_, progress in found.items() if progress is None]:
+            self.client.zrem(name, *expired)
+        return [progress for progress in found.values() if progress is not None]
+
+    def _progress(self, ids: Sequence[str]) -> list[BroadcastProgress | None]:
+        with self.client.pipeline() as pipe:
+            for id_ in ids:
+                pipe.hgetall(keys.BROADCAST + self.of(id_))
+                pipe.llen(keys.RETURNED + self.of(id_))
+            rows = iter(pipe.execute())
+        return [
+            BroadcastProgress.of(id_, found, returned) if b"fence" in found else None
+            for id_, found, returned in zip(ids, rows, rows, strict=True)
+        ]
 
     def recipients(self, number: int, id_: str) -> bytes | None:
         """The packed recipients of one chunk."""

@@ -37,8 +37,9 @@ FEED_EVERY_MS = 100
 #: The same while nothing is due, or while the broadcast waits for the recipients that were fed before.
 IDLE_MS = 250
 
-#: After this many refusals, and not a single success, the call itself is probably wrong: the broadcast is paused.
-MOST_REFUSED_AT_FIRST = 20
+#: After this many refusals and failures, and no other result, the call or the function itself is probably wrong: the
+#: broadcast is paused. After it was resumed, this many more are allowed.
+MOST_WRONG_AT_FIRST = 20
 
 
 def feed_message(settings: Settings, id_: str) -> NewMessage:
@@ -77,6 +78,7 @@ class Feeder:
         """Set the timer of a feeder, which starts a stored broadcast, or continues one. Harmless if there is one."""
         message = feed_message(self._settings, id_)
         self._store.schedule(message, feeder_of(self._settings), id_)
+        self.broadcasts.enlist(id_)
 
     def resume(self, id_: str) -> bool:
         """Continue a paused broadcast. False if it was not paused; then its feeder is started if it has none.
@@ -113,9 +115,8 @@ class Feeder:
             return None
         if progress.unfed == 0:
             return self._end_when_reached(progress, alive)
-        if _refused(progress) >= MOST_REFUSED_AT_FIRST and set(progress.counts) == {Reason.REFUSED.value}:
-            why = f"Telegram refused the first {MOST_REFUSED_AT_FIRST} calls: `broadcast report {id_}` shows why"
-            self.broadcasts.set_state(id_, "paused", only_from=("running",), why=why)
+        if progress.wrong == progress.done >= progress.wrong_before + MOST_WRONG_AT_FIRST:
+            self.broadcasts.set_state(id_, "paused", only_from=("running",), why=_why(progress))
             return None
         count, pace = next_feed(now_us, pace, progress.rate, progress.pending, flood)
         self._append(progress, count, pace)
@@ -241,5 +242,8 @@ class Feeder:
         return self._store.client
 
 
-def _refused(progress: BroadcastProgress) -> int:
-    return progress.counts.get(Reason.REFUSED.value, 0)
+def _why(progress: BroadcastProgress) -> str:
+    count = progress.done
+    refused = set(progress.counts) == {Reason.REFUSED.value}
+    what = f"Telegram refused the first {count} calls" if refused else f"the first {count} recipients failed"
+    return f"{what}: `broadcast report {progress.id}` shows why"

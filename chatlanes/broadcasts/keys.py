@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 #: <of>: hash: state, total, rate, fence (how many recipients are fed, and how many returned ones are fed again, joined
-#: by a colon), started_ms, ended_ms, why (it was paused), fed_us, slow, slow_us, refused (pacing.py), and for each
-#: reason the number of recipients under `count:<reason>`
+#: by a colon), started_ms, ended_ms, why (it was paused), wrong_before, fed_us, slow, slow_us, refused (pacing.py), and
+#: for each reason the number of recipients under `count:<reason>`
 BROADCAST = "broadcast:"
 #: <of>: string: the call, as JSON
 CALL = "broadcast-call:"
@@ -21,5 +21,6 @@ COUNT = "count:"
 
 #: How long the results are kept after the end: long enough for a monthly campaign to use the last one's.
 KEPT_S = 60 * 86_400
-#: How long a broadcast is kept that was stored and never started, because its command or handler died.
-UNSTARTED_S = 3_600
+#: How long a broadcast is kept that no worker has begun: because its command or handler died before it was started, or
+#: because no worker has run since. So it is longer than an outage.
+UNSTARTED_S = 7 * 86_400

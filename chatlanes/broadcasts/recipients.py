@@ -46,7 +46,7 @@ def read_recipients(lines: Iterable[str]) -> list[int]:
 def pack(chats: Sequence[int]) -> Iterator[bytes]:
     """The recipients in chunks of CHUNK, each compressed: 5 to 6 bytes for each recipient."""
     for start in range(0, len(chats), CHUNK):
-        yield zlib.compress("\n".join(map(str, chats[start : start + CHUNK])).encode(), 9)
+        yield zlib.compress("\n".join(map(str, chats[start : start + CHUNK])).encode())
 
 
 def unpack(chunk: bytes) -> list[int]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -25,6 +26,7 @@ from chatlanes.broadcasts import (
     RateError,
     RecipientsError,
     UnknownBroadcastError,
+    bots_with,
     checked_rate,
     new_id,
     read_recipients,
@@ -53,12 +55,14 @@ _id = click.argument("id_", metavar="ID")
 @click.option(
     "--to",
     "file",
-    type=click.File("r"),
+    type=click.File("r", encoding="utf-8-sig", errors="replace"),
     help="A file with one chat id on each line; `-`: the standard input.",
 )
 @click.option("--sessions", is_flag=True, help="Every chat that has a session.")
 @click.option("--method", help="The method of the Bot API to call for each chat, such as sendMessage.")
-@click.option("--text-file", type=click.File("r"), help="The file that holds the `text` of the call.")
+@click.option(
+    "--text-file", type=click.File("r", encoding="utf-8-sig"), help="The file that holds the `text` of the call."
+)
 @click.option("--parse-mode", help="The `parse_mode` of the call: HTML or MarkdownV2.")
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Another parameter; a VALUE may be JSON.")
 @click.option("--handler", metavar="MODULE:FUNCTION", help="Instead of a method: a function that is run with each ctx.")
@@ -100,7 +104,7 @@ def start(lanes: CommandContext, file: Any, sessions: bool, bot: str | None, **g
 @_bot
 def status(lanes: CommandContext, id_: str | None, watch: bool, as_json: bool, bot: str | None) -> None:
     """Show a broadcast: its progress and rate, the time left, and how many were not reached. Without ID, show all."""
-    broadcasts = broadcasts_of(lanes, bot)
+    broadcasts = broadcasts_of(lanes, bot, id_)
     if id_ is None:
         _show_all(broadcasts.all(), as_json=as_json)
     elif watch:
@@ -118,8 +122,10 @@ def status(lanes: CommandContext, id_: str | None, watch: bool, as_json: bool, b
 @_bot
 def pause(lanes: CommandContext, id_: str, bot: str | None) -> None:
     """Stop a broadcast; calls in flight end. No chat waits for it meanwhile."""
-    changed = _or_unknown(lambda: broadcasts_of(lanes, bot).set_state(id_, "paused", only_from=("running",)))
-    click.echo(f"paused {id_}" if changed else f"{id_} was not running")
+    broadcasts = broadcasts_of(lanes, bot, id_)
+    _result(
+        lambda: broadcasts.set_state(id_, "paused", only_from=("running",)), f"paused {id_}", f"{id_} was not running"
+    )
 
 
 @command("resume", broadcast)
@@ -127,8 +133,8 @@ def pause(lanes: CommandContext, id_: str, bot: str | None) -> None:
 @_bot
 def resume(lanes: CommandContext, id_: str, bot: str | None) -> None:
     """Continue a paused broadcast."""
-    changed = _or_unknown(lambda: Feeder(lanes.store, settings_of(lanes, bot)).resume(id_))
-    click.echo(f"resumed {id_}" if changed else f"{id_} was not paused")
+    feeder = Feeder(lanes.store, settings_of(lanes, bot))
+    _result(lambda: feeder.resume(id_), f"resumed {id_}", f"{id_} was not paused")
 
 
 @command("cancel", broadcast)
@@ -136,8 +142,8 @@ def resume(lanes: CommandContext, id_: str, bot: str | None) -> None:
 @_bot
 def cancel(lanes: CommandContext, id_: str, bot: str | None) -> None:
     """End a broadcast; calls in flight end. It cannot be resumed."""
-    changed = _or_unknown(lambda: Feeder(lanes.store, settings_of(lanes, bot)).cancel(id_))
-    click.echo(f"cancelled {id_}" if changed else f"{id_} has ended")
+    feeder = Feeder(lanes.store, settings_of(lanes, bot))
+    _result(lambda: feeder.cancel(id_), f"cancelled {id_}", f"{id_} has ended")
 
 
 @command("report", broadcast)
@@ -149,7 +155,7 @@ def cancel(lanes: CommandContext, id_: str, bot: str | None) -> None:
 @_bot
 def report(lanes: CommandContext, id_: str, as_csv: bool, only: tuple[str, ...], bot: str | None) -> None:
     """List the chats that were not reached, each with the reason."""
-    broadcasts = broadcasts_of(lanes, bot)
+    broadcasts = broadcasts_of(lanes, bot, id_)
     _progress(broadcasts, id_)
     if as_csv:
         broadcasts.report(id_, sys.stdout, only)
@@ -174,7 +180,17 @@ def settings_of(lanes: CommandContext, bot: str | None) -> Settings:
     )
 
 
-def broadcasts_of(lanes: CommandContext, bot: str | None) -> Broadcasts:
+def broadcasts_of(lanes: CommandContext, bot: str | None, id_: str | None) -> Broadcasts:
+    """Those of the bot. Without any token here, those of the bot that has a broadcast of this id; None: any id.
+
+    Raises CommandError.
+    """
+    if bot is None and not lanes.bot_ids:
+        bot_ids = bots_with(lanes.client, id_ or "*")
+        if not bot_ids:
+            raise CommandError(f"there is no broadcast {id_}" if id_ else "there are no broadcasts")
+        if len(bot_ids) == 1:
+            return Broadcasts(lanes.client, bot_ids.pop())
     return Broadcasts(lanes.client, settings_of(lanes, bot).bot_id)
 
 
@@ -227,7 +243,7 @@ def _show_all(found: list[BroadcastProgress], *, as_json: bool) -> None:
         [
             each.id,
             each.state,
-            moment(each.started_ms),
+            moment(each.started_ms) if each.started_ms else "",
             number(each.total),
             number(each.done),
             f"{each.share:.0%}",
@@ -251,7 +267,7 @@ def _call(settings: Settings, given: dict[str, Any]) -> Call:
         return Call(handler=given["handler"])
     params = dict(map(_param, given["params"]))
     if given["text_file"]:
-        params["text"] = given["text_file"].read().strip("\n")
+        params["text"] = _text(given["text_file"])
     if given["parse_mode"]:
         params["parse_mode"] = given["parse_mode"]
     if given["paid"]:
@@ -261,6 +277,13 @@ def _call(settings: Settings, given: dict[str, Any]) -> Call:
     except (TypeError, ValueError) as error:
         raise CommandError(str(error)) from None
     return Call(given["method"], params)
+
+
+def _text(file: TextIO) -> str:
+    try:
+        return file.read().strip("\n")
+    except UnicodeDecodeError as error:
+        raise CommandError(f"{file.name}: it is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
 def _param(text: str) -> tuple[str, Any]:
@@ -278,7 +301,11 @@ def _progress(broadcasts: Broadcasts, id_: str) -> BroadcastProgress:
     return found
 
 
-def _or_unknown(step: Any) -> Any:
+def _result(step: Callable[[], bool], done: str, unchanged: str) -> None:
+    click.echo(done if _or_unknown(step) else unchanged)
+
+
+def _or_unknown(step: Callable[[], Any]) -> Any:
     try:
         return step()
     except UnknownBroadcastError as error:

@@ -54,7 +54,7 @@ TIMES = {
 
 def families(lanes: CommandContext) -> Iterator[Metric]:
     """All metrics except lanes_redis_up. Raises RedisError."""
-    counted = (_totals, _settled, _lost, _parks, _floods, _times)
+    counted = (_totals, _settled, _lost, _parks, _floods, _times, _broadcasts)
     current = (_backlogs, _queues, _sizes, _workers, _pollers, _server)
     for each in (*counted, *current):
         yield from each(lanes)
@@ -126,6 +126,29 @@ def _times(lanes: CommandContext) -> Iterator[Metric]:
             histogram = found.get((what, group), Histogram())
             family.add_metric([lanes.names.get(group, group)], list(histogram.cumulative()), histogram.sum_s)
         yield family
+
+
+def _broadcasts(lanes: CommandContext) -> Iterator[Metric]:
+    """The broadcasts that have not ended, of the bots whose tokens are known here."""
+    labels = ["bot", "broadcast"]
+    results = CounterMetricFamily(
+        "lanes_broadcast_results", "Recipients of a broadcast, by result.", labels=[*labels, "result"]
+    )
+    left = GaugeMetricFamily("lanes_broadcast_left", "Recipients that have no result yet.", labels=labels)
+    running = GaugeMetricFamily("lanes_broadcast_running", "1 if it runs, 0 if it is paused.", labels=labels)
+    if lanes.bot_ids:
+        # Imported only if there are bots, so that other apps need not load it.
+        from chatlanes.broadcasts import Broadcasts, Reason
+
+        for bot_id, bot in lanes.bot_ids.items():
+            for each in Broadcasts(lanes.client, bot_id).all():
+                if each.ended_ms:
+                    continue
+                for reason in Reason:
+                    results.add_metric([bot, each.id, reason.value], each.counts.get(reason.value, 0))
+                left.add_metric([bot, each.id], each.total - each.done)
+                running.add_metric([bot, each.id], float(each.state == "running"))
+    yield from (results, left, running)
 
 
 # -- gauges

@@ -15,6 +15,7 @@ import requests
 from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.exposition import generate_latest
 
+from chatlanes.broadcasts import Broadcasts, Call, Reason
 from chatlanes.cli.command import CommandContext
 from chatlanes.cli.metric_families import COUNTERS
 from chatlanes.cli.metrics import LanesCollector
@@ -32,6 +33,11 @@ def scraped(cli: Cli) -> dict[str, float]:
     return {
         name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))
     }
+
+
+@pytest.fixture
+def broadcasts(cli: Cli) -> Broadcasts:
+    return Broadcasts(cli.store.client, 1)
 
 
 def test_counters_and_gauges_have_their_values(cli: Cli) -> None:
@@ -64,6 +70,31 @@ def test_timers_are_gauges(cli: Cli) -> None:
     assert 60 <= found["lanes_timers_late_seconds"] < 600
 
 
+def test_broadcasts_that_have_not_ended_have_metrics(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, broadcasts: Broadcasts
+) -> None:
+    # Given a broadcast that runs, one that is paused, and one that has ended
+    monkeypatch.setattr(CommandContext, "bot_ids", {1: "shop"})
+    for id_ in ("b1", "b2", "b3"):
+        broadcasts.store(id_, Call("sendMessage", {"text": "hi"}), range(1, 11), 25.0)
+        broadcasts.begin(broadcasts.progress(id_))
+    cli.store.client.hset("broadcast:1:b1", mapping={"count:sent": 3, "count:never started": 1})
+    broadcasts.set_state("b2", "paused", only_from=("running",))
+    broadcasts.end(broadcasts.progress("b3"), "done", Reason.FAILED, 0)
+    # Then the first two have metrics
+    found = {name: value for name, value in scraped(cli).items() if name.startswith("lanes_broadcast")}
+    b1, b2 = 'bot="shop",broadcast="b1"', 'bot="shop",broadcast="b2"'
+    results = {f'lanes_broadcast_results_total{{{b},result="{each.value}"}}': 0 for b in (b1, b2) for each in Reason}
+    assert found == results | {
+        f'lanes_broadcast_results_total{{{b1},result="sent"}}': 3,
+        f'lanes_broadcast_results_total{{{b1},result="never started"}}': 1,
+        f"lanes_broadcast_left{{{b1}}}": 6,
+        f"lanes_broadcast_left{{{b2}}}": 10,
+        f"lanes_broadcast_running{{{b1}}}": 1,
+        f"lanes_broadcast_running{{{b2}}}": 0,
+    }
+
+
 def test_redis_outage_is_a_gauge(cli: Cli) -> None:
     cli.app.conf.broker_url = "redis://127.0.0.1:1/0"
     assert scraped(cli) == {"lanes_redis_up": 0}
@@ -75,8 +106,10 @@ def test_every_counter_of_the_scripts_is_served() -> None:
     assert set(re.findall(r"\b[a-z]+(?:_[a-z]+)*\b", catalogue[1].partition("totals")[2])) == set(COUNTERS)
 
 
-def test_docs_list_the_served_metrics(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Given a bot with a token and a parked update
+def test_docs_list_the_served_metrics(cli: Cli, monkeypatch: pytest.MonkeyPatch, broadcasts: Broadcasts) -> None:
+    # Given a bot with a token, a broadcast and a parked update
+    broadcasts.store("b1", Call("sendMessage", {"text": "hi"}), [7], 25.0)
+    broadcasts.begin(broadcasts.progress("b1"))
     monkeypatch.setattr(CommandContext, "bot_ids", {1: "shop"})
     settings = Settings(bot_token="1:A", _env_file=None)
     monkeypatch.setattr(CommandContext, "bots", lambda _: (settings,))

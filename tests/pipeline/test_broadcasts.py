@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 from chatlanes.broadcasts import BroadcastProgress, Broadcasts, Call, Feeder
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.sandbox.server import start_server
@@ -156,8 +158,9 @@ def test_a_paused_broadcast_keeps_no_chat_waiting_and_resumes_with_the_rest(make
     # When it is resumed
     assert broadcast.feeder.resume("b1")
     # Then the others are reached, and nobody twice
-    broadcast.ended()
+    now = broadcast.ended()
     broadcast.check()
+    assert (now.pending, now.unfed) == (0, 0)
 
 
 def test_a_cancelled_broadcast_drops_the_rest(make_pipeline: MakePipeline) -> None:
@@ -275,3 +278,33 @@ def test_the_command_refuses_what_cannot_work(make_pipeline: MakePipeline, tmp_p
     assert unknown.exit_code() == 1
     assert "there is no broadcast b9 of this bot" in unknown.log
     assert list(pipeline.redis.scan_iter("broadcast*")) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        (SAYS_HI, "Telegram refused the first "),
+        (Call(handler="tests.support.bots:nothing"), "the first "),
+    ],
+    ids=["refused", "handler"],
+)
+def test_a_broadcast_that_reaches_nobody_pauses_and_can_be_resumed(
+    make_pipeline: MakePipeline, call: Call, why: str
+) -> None:
+    # Given a call that is refused for each chat, or a function that does not exist
+    pipeline = make_pipeline(MAX_ATTEMPTS=1)
+    for chat in range(1, 201):
+        pipeline.simulator.fault(chat_id=chat, status=400, description="Bad Request: can't parse entities")
+    pipeline.worker("threads", 4)
+    # When a broadcast has missed some recipients
+    broadcast = Broadcast(pipeline, range(1, 201), call)
+    until(lambda: broadcast.now.state == "paused" and broadcast.now.pending == 0)
+    # Then it pauses, and says why
+    first = broadcast.now
+    assert first.why.startswith(why)
+    assert 20 <= first.done < 190
+    # When it is resumed
+    assert broadcast.feeder.resume("b1")
+    # Then it tries as many again
+    until(lambda: broadcast.now.state != "running" and broadcast.now.pending == 0)
+    assert broadcast.now.done >= first.done + 20

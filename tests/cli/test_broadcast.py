@@ -1,0 +1,103 @@
+"""lanes broadcast: what it reads, and which bot it is about."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chatlanes.broadcasts import Broadcasts, Call
+from chatlanes.cli.command import CommandContext
+from chatlanes.settings import Settings
+from tests.cli.conftest import Cli
+
+SAYS_HI = ("--method", "sendMessage", "--param", "text=hi")
+
+
+@pytest.fixture
+def with_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(bot_token="1:A", _env_file=None)
+    monkeypatch.setattr(CommandContext, "bots", lambda _: (settings,))
+    monkeypatch.setattr(CommandContext, "bot_ids", {1: "updates"})
+
+
+def stored(cli: Cli, bot_id: int, id_: str) -> Broadcasts:
+    broadcasts = Broadcasts(cli.client, bot_id)
+    broadcasts.store(id_, Call("sendMessage", {"text": "hi"}), [7, 8], 25.0)
+    broadcasts.begin(broadcasts.progress(id_))
+    return broadcasts
+
+
+@pytest.mark.usefixtures("with_token")
+@pytest.mark.parametrize(
+    "content",
+    [b"7\r\n-100\r\n\r\n7\r\n8", b"\xef\xbb\xbf7\n-100\n8\n", b"7\r-100\r8", b" 7 # Ann\n#\n\t-100\n07\n8"],
+    ids=["CRLF", "byte order mark", "CR", "comments"],
+)
+def test_files_of_other_systems_are_read(cli: Cli, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "chats.txt").write_bytes(content)
+    said = cli.said("broadcast", "start", "--to", str(tmp_path / "chats.txt"), *SAYS_HI)
+    assert said[1] == "sendMessage for 3 chats, 25 per second: 0.1 s"
+    # And it is listed, although no worker runs
+    assert cli.said("broadcast", "status")[1].split() == [said[0], "stored", "3", "0", "0%"]
+
+
+@pytest.mark.usefixtures("with_token")
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "there are no recipients"),
+        (b"\n# nobody\n", "there are no recipients"),
+        (b"7\n@ann\n", "line 2 is '@ann'"),
+        (b"chat_id\n7\n", "line 1 is 'chat_id'"),
+        (b"7\n0\n", "line 2 is '0'"),
+        (b"7\n\xff\xfe\x00\n", "line 2 is '\N{REPLACEMENT CHARACTER}"),
+        (b"9" * 30, "line 1 is '99999"),
+    ],
+)
+def test_a_file_that_is_not_a_list_of_chats_starts_nothing(
+    cli: Cli, tmp_path: Path, content: bytes, sentence: str
+) -> None:
+    (tmp_path / "chats.txt").write_bytes(content)
+    said = cli.text("broadcast", "start", "--to", str(tmp_path / "chats.txt"), *SAYS_HI)
+    assert cli.code == 1
+    assert sentence in said
+    assert list(cli.client.scan_iter("broadcast*")) == []
+
+
+@pytest.mark.usefixtures("with_token")
+def test_a_text_that_is_not_utf8_is_refused(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "chats.txt").write_text("7\n")
+    (tmp_path / "text.txt").write_bytes("\N{LATIN SMALL LETTER E WITH ACUTE}t".encode("latin-1"))
+    files = ("--to", str(tmp_path / "chats.txt"), "--text-file", str(tmp_path / "text.txt"))
+    said = cli.text("broadcast", "start", *files, "--method", "sendMessage")
+    assert (cli.code, "text.txt: it is not UTF-8" in said) == (1, True)
+
+
+def test_without_a_token_a_broadcast_is_found_by_its_id(cli: Cli) -> None:
+    # Given broadcasts of two bots
+    stored(cli, 1, "b1")
+    stored(cli, 2, "b2")
+    # Then those commands work that need only the id
+    assert cli.said("broadcast", "pause", "b2") == ["paused b2"]
+    assert cli.said("broadcast", "status", "b2")[0] == "b2  paused"
+    assert cli.said("broadcast", "report", "b2") == ["every chat was reached so far"]
+    # And the others say what they need
+    for command in (("status",), ("resume", "b2"), ("cancel", "b2")):
+        assert "a broadcast needs the token of its bot" in cli.text("broadcast", *command)
+    assert cli.said("broadcast", "status", "b9") == ["there is no broadcast b9"]
+
+
+def test_without_a_token_the_broadcasts_of_the_only_bot_are_listed(cli: Cli) -> None:
+    assert cli.said("broadcast", "status") == ["there are no broadcasts"]
+    stored(cli, 1, "b1")
+    assert cli.said("broadcast", "status")[1].startswith("b1  running")
+
+
+def test_a_broadcast_that_was_cancelled_does_not_begin(cli: Cli) -> None:
+    broadcasts = Broadcasts(cli.client, 1)
+    broadcasts.store("b1", Call("sendMessage", {"text": "hi"}), [7, 8], 25.0)
+    read = broadcasts.progress("b1")
+    broadcasts.set_state("b1", "cancelled", only_from=("stored",))
+    broadcasts.begin(read)
+    assert broadcasts.progress("b1").state == "cancelled"
