@@ -147,8 +147,8 @@ def test_a_start_does_not_repeat_jobs_that_handlers_have_set(storage: JobStorage
 
 def test_a_start_sets_a_job_that_runs_once_only_once(storage: JobStorage, client: Redis) -> None:
     for start, expected in (("a", 1), ("a", 0), ("b", 1)):
-        storage.ensure_once(of_start(None), 0, None, 0, (start, 0))
-        storage.ensure_once(of_start(None), 0, None, 0, (start, 0))
+        storage.ensure_once(of_start(None), 0, None, 1000, (start, 0))
+        storage.ensure_once(of_start(None), 0, None, 1000, (start, 0))
         assert len(due(client)) == expected
         if expected:
             assert fire(client) == 1
@@ -171,17 +171,18 @@ def test_a_run_sets_the_next_one(storage: JobStorage, client: Redis) -> None:
     assert storage.continue_(job.next_update["job"]) is None
     assert due(client) == {}
     # Nor does one whose last time has passed, and its record ends
-    over = replace(job, plan=Interval(HOUR_MS, 0, last_ms=HOUR_MS))
-    storage.set(over, 0)
+    last_ms = storage.now_ms() - 1
+    over = replace(job, plan=Interval(HOUR_MS, 0, last_ms))
+    storage.set(over, None, HOUR_MS)
     assert storage.continue_(over.next_update["job"]) == (over, None)
-    assert max(due(client).values()) < datetime(1970, 1, 3, tzinfo=UTC).timestamp() * 1000
+    assert due(client)["1"] == last_ms + 24 * HOUR_MS
 
 
 def test_a_daily_job_keeps_to_the_wall_clock_when_summer_time_begins(
     storage: JobStorage, client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = record(plan=daily(time(8), (0, 1, 2, 3, 4, 5, 6), ZoneInfo("Europe/Berlin")))
-    storage.set(job, 0)
+    storage.set(job, None, 1000)
     for now, expected in (("03-26T07:00:00.010", "03-27T07"), ("03-27T09:30", "03-28T06"), ("03-28T06:00", "03-29T06")):
         assert fire(client) == 1
         now_ms = ms_of(datetime.fromisoformat(f"2060-{now}Z"))

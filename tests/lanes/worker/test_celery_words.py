@@ -127,7 +127,8 @@ def test_a_chord_runs_its_body_once(working: Lab) -> None:
     ).apply_async()
     working.ended("body")
     working.drained()
-    assert ids(working.history, "end") == ["b", "a", "body"]
+    *both, last = ids(working.history, "end")
+    assert (sorted(both), last) == (["a", "b"], "body")
 
 
 def test_revoking_a_group_removes_what_waits(lab: Lab) -> None:
