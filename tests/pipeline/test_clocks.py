@@ -210,7 +210,7 @@ def test_updates_that_a_webhook_holds_do_not_wait_when_the_clock_is_set_back(
 ) -> None:
     # Given a receiver whose clock jumps too, and an update that waits for a lower one
     with clock.server(tmp_path / "redis") as server:
-        pipeline = make_pipeline(redis_url=server.url, BOT=BOT, LEASE_SECONDS=2, WEBHOOK_REORDER=5)
+        pipeline = make_pipeline(redis_url=server.url, BOT=BOT, LEASE_SECONDS=2, WEBHOOK_REORDER=20)
         port = free_port()
         pipeline.worker("threads", 2)
         pipeline.receiver(port, **clock.environment)

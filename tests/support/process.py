@@ -11,6 +11,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import psutil
+
 from chatlanes.settings import Settings
 from tests.support import ROOT
 from tests.support.waiting import WITHIN_S, until
@@ -78,7 +80,10 @@ class Process:
         self._process.wait(WITHIN_S)
 
     def freeze(self) -> None:
+        """Stop all its processes; they run no further when this returns."""
         self._signal_all(signal.SIGSTOP)
+        group = [each for each in psutil.process_iter() if _group_of(each) == self._process.pid]
+        until(lambda: all(_is_stopped(each) for each in group))
 
     def thaw(self) -> None:
         self._signal_all(signal.SIGCONT)
@@ -101,3 +106,18 @@ class Process:
         print(f"----- {self.name}\n{self.log[-SHOWN_CHARACTERS:]}")
         for secret in self._secrets:
             assert secret not in self.log, f"{self.name} logged a secret"
+
+
+def _group_of(process: psutil.Process) -> int:
+    """0: it has ended."""
+    try:
+        return os.getpgid(process.pid)
+    except ProcessLookupError:
+        return 0
+
+
+def _is_stopped(process: psutil.Process) -> bool:
+    try:
+        return process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return True

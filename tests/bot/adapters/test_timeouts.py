@@ -107,8 +107,10 @@ def test_timeouts(running: Pipeline) -> None:
     for chat in expected:
         say(running, chat, (1, "again"), (1, "inside"), (1, "free"))
     until(lambda: all(texts(running, chat)[-1].startswith("free") for chat in expected))
-    found = {chat: texts(running, chat) for chat in expected}
-    assert {chat: answers[:-1] for chat, answers in found.items()} == expected
+    found = {chat: texts(running, chat)[:-1] for chat in expected}
+    for each in (found, expected):
+        each[20].sort()  # those of two buttons end at about the same time
+    assert found == expected
     # After an error, which the error handlers get with a job, the conversation is as it was
     say(running, 30, "fail")
     until(lambda: texts(running, NOTICES) == ["None _trigger_timeout a TIMEOUT handler failed"])
