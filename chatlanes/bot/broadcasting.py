@@ -40,10 +40,7 @@ class Broadcasting:
         call = _call(method, handler, {**params, **({"allow_paid_broadcast": True} if paid and method else {})})
         per_s = checked_rate(rate or self._settings.broadcast_rate, paid=paid)
         bot_id = self._settings.bot_id
-        if to == "sessions":
-            chats = self._stored.ask(lambda store: session_chats(store.client, bot_id))
-        else:
-            chats = list(dict.fromkeys(map(int, to)))
+        chats = self._stored.ask(lambda store: session_chats(store.client, bot_id)) if to == "sessions" else _chats(to)
         if len(chats) > MOST_RECIPIENTS:
             raise RecipientsError(f"a broadcast to {len(chats):,} chats: give at most {MOST_RECIPIENTS:,}")
         self._started += 1
@@ -51,6 +48,16 @@ class Broadcasting:
         self._stored.ask(lambda store: Broadcasts(store.client, bot_id).store(id_, call, chats, per_s))
         self._stored.stage_timer(feed_again(self._settings, id_, 0))
         return id_
+
+
+def _chats(to: Iterable[int]) -> list[int]:
+    """The chat ids, without repeated ones. Raises RecipientsError; the characters of a string are not chat ids."""
+    try:
+        if isinstance(to, str | bytes):
+            raise TypeError
+        return list(dict.fromkeys(map(int, to)))
+    except (TypeError, ValueError):
+        raise RecipientsError(f"a broadcast to {to!r:.80}: give chat ids, such as [123456], or 'sessions'") from None
 
 
 def _call(method: str | None, handler: str | None, params: dict[str, Any]) -> Call:

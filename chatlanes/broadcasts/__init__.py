@@ -8,7 +8,7 @@ from chatlanes.broadcasts import keys
 from chatlanes.broadcasts.broadcast import BroadcastProgress, Broadcasts, Call, UnknownBroadcastError, bots_with, new_id
 from chatlanes.broadcasts.feeding import FEED_TASK, Feeder, feed_again, feed_message
 from chatlanes.broadcasts.pacing import RateError, checked_rate
-from chatlanes.broadcasts.reasons import NOT_REACHED, Reason, reason_of
+from chatlanes.broadcasts.reasons import NOT_REACHED, Reason, detail_of, reason_of
 from chatlanes.broadcasts.recipients import RecipientsError, read_recipients
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "UnknownBroadcastError",
     "bots_with",
     "checked_rate",
+    "detail_of",
     "feed_again",
     "feed_message",
     "keys",

@@ -198,6 +198,7 @@ class Broadcasts:
             for name in (keys.BROADCAST + of, keys.CALL + of, keys.MISSED + of):
                 pipe.expire(name, keys.KEPT_S)
             pipe.delete(keys.RETURNED + of, *self._chunks(progress))
+            pipe.zrem(keys.FEEDING + str(self.bot_id), progress.id)
             pipe.execute()
 
     def set_state(self, id_: str, state: str, *, only_from: tuple[str, ...], why: str = "") -> bool:

@@ -7,7 +7,7 @@ settled, so there is always one while its broadcast runs, whichever process dies
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from redis import Redis
@@ -37,6 +37,9 @@ FEED_EVERY_MS = 100
 #: The same while nothing is due, or while the broadcast waits for the recipients that were fed before.
 IDLE_MS = 250
 
+#: A broadcast that was not fed for this long leaves its part of the rate to the others.
+SHARES_FOR_MS = 5_000
+
 #: After this many refusals and failures, and no other result, the call or the function itself is probably wrong: the
 #: broadcast is paused. After it was resumed, this many more are allowed.
 MOST_WRONG_AT_FIRST = 20
@@ -63,6 +66,29 @@ def feed_again(settings: Settings, id_: str, in_ms: int) -> SetTimer:
     message = feed_message(settings, id_)
     owner, lanes = feeder_of(settings), message.lanes
     return SetTimer(owner, id_, message.id, message.queue, message.stored, in_ms=in_ms, lanes=lanes)
+
+
+class Look(NamedTuple):
+    """Everything that decides about the next feed, at one moment. `sharing`: how many broadcasts of the bot are fed,
+    with this one; `alive`: the messages of all of them, without that of this run.
+    """
+
+    progress: BroadcastProgress
+    pace: FeedPace
+    flood: Flood
+    now_us: int
+    sharing: int
+    alive: int
+
+    @property
+    def rate(self) -> float:
+        """The broadcasts of a bot share its rate, because Telegram's limit is that of the bot."""
+        return self.progress.rate / self.sharing
+
+    @property
+    def pending(self) -> int:
+        """Without recipients whose messages were buried: they have no result, and nothing waits for them."""
+        return min(self.progress.pending, self.alive)
 
 
 class Feeder:
@@ -103,39 +129,50 @@ class Feeder:
     def feed(self, id_: str) -> int | None:
         """Feed the recipients that are due. Returns the ms until the next run; None: the broadcast needs none."""
         try:
-            progress, pace, flood, now_us, alive = self._look(id_)
+            look = self._look(id_)
         except UnknownBroadcastError:
             return None
+        progress = look.progress
         if progress.state == "stored":
             self.broadcasts.begin(progress)
             return FEED_EVERY_MS
         if progress.state == "cancelled":
-            return self._end_cancelled(progress, alive)
+            return self._end_cancelled(progress, look.alive)
         if progress.state != "running":
             return None
         if progress.unfed == 0:
-            return self._end_when_reached(progress, alive)
+            return self._end_when_reached(progress, look.alive)
         if progress.wrong == progress.done >= progress.wrong_before + MOST_WRONG_AT_FIRST:
             self.broadcasts.set_state(id_, "paused", only_from=("running",), why=_why(progress))
             return None
-        count, pace = next_feed(now_us, pace, progress.rate, progress.pending, flood)
+        self._share(id_, look.now_us)
+        count, pace = next_feed(look.now_us, look.pace, look.rate, look.pending, look.flood)
         self._append(progress, count, pace)
         return FEED_EVERY_MS if count else IDLE_MS
 
-    def _look(self, id_: str) -> tuple[BroadcastProgress, FeedPace, Flood, int, int]:
-        """Everything that decides about the next feed, at one moment. `alive`: messages of all broadcasts."""
+    def _share(self, id_: str, now_us: int) -> None:
+        """Say that this broadcast is fed now."""
+        name = f"{keys.FEEDING}{self._settings.bot_id}"
+        with self._client.pipeline() as pipe:
+            pipe.zadd(name, {id_: now_us // 1000})
+            pipe.pexpire(name, SHARES_FOR_MS)
+            pipe.execute()
+
+    def _look(self, id_: str) -> Look:
+        """Raises UnknownBroadcastError."""
         of, bot = self.broadcasts.of(id_), str(self._settings.bot_id)
         group = group_of(self._settings.broadcast_queue)
         with self._client.pipeline() as pipe:
             pipe.hgetall(keys.BROADCAST + of)
             pipe.llen(keys.RETURNED + of)
+            pipe.zrange(keys.FEEDING + bot, 0, -1, withscores=True)
             pipe.time()
             pipe.zcard(pending(group))
             pipe.pttl(FLOOD + bot)
             pipe.get(FLOOD + bot)
             pipe.hget(RATE + bot, "next")
             pipe.hget(COUNTS + bot, "refused")
-            found, returned, (seconds, us), alive, paused_ms, whole_ms, slot, refused = pipe.execute()
+            found, returned, feeding, (seconds, us), alive, paused_ms, whole_ms, slot, refused = pipe.execute()
         if b"fence" not in found:
             raise UnknownBroadcastError(id_)
         now_us = seconds * 1_000_000 + us
@@ -145,7 +182,9 @@ class Feeder:
         flood = Flood(paused_ms, int(slot or 0) - now_us, int(refused or 0))
         if b"refused" not in found:  # calls that were refused before the broadcast do not slow it
             pace = pace._replace(refused=flood.refused)
-        return BroadcastProgress.of(id_, found, returned), pace, flood, now_us, alive
+        progress = BroadcastProgress.of(id_, found, returned)
+        others = [name for name, ms in feeding if 0 <= now_us / 1000 - ms < SHARES_FOR_MS and name.decode() != id_]
+        return Look(progress, pace, flood, now_us, len(others) + 1, alive - 1)
 
     def _append(self, progress: BroadcastProgress, count: int, pace: FeedPace) -> None:
         again = self._returned(progress, count)
@@ -215,7 +254,7 @@ class Feeder:
 
     def _end_when_reached(self, progress: BroadcastProgress, alive: int) -> int | None:
         """All are fed. Recipients without a result whose messages do not wait or run any more were buried."""
-        if progress.pending > 0 and alive > 1:  # one of them is the message of this run
+        if progress.pending > 0 and alive > 0:
             return IDLE_MS
         buried = self._buried(progress) if progress.pending > 0 else []
         self.broadcasts.end(progress, "done", Reason.FAILED, max(progress.pending, 0), buried)
@@ -224,7 +263,7 @@ class Feeder:
     def _end_cancelled(self, progress: BroadcastProgress, alive: int) -> int | None:
         if progress.ended_ms:
             return None
-        if progress.pending > 0 and alive > 1:
+        if progress.pending > 0 and alive > 0:
             return IDLE_MS
         self.broadcasts.end(progress, "cancelled", Reason.DROPPED, progress.unfed + max(progress.pending, 0))
         return None

@@ -16,6 +16,8 @@ RETURNED = "broadcast-returned:"
 MISSED = "broadcast-missed:"
 #: <bot id>: zset: id -> started at, ms
 BROADCASTS = "broadcasts:"
+#: <bot id>: zset: id -> when it was last fed, ms
+FEEDING = "broadcasts-feeding:"
 
 COUNT = "count:"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from chatlanes.telegram import BotApiError
-from chatlanes.telegram.errors import BadRequest, Forbidden
+from chatlanes.telegram.errors import BadRequest, ChatMigrated, Forbidden
 
 
 class Reason(Enum):
@@ -53,3 +53,10 @@ def reason_of(error: Exception) -> Reason | None:
         return None
     description = error.description.lower()
     return next((reason for text, reason in _BY_DESCRIPTION if text in description), Reason.REFUSED)
+
+
+def detail_of(error: Exception) -> str:
+    """The description of the result that an error means."""
+    if isinstance(error, ChatMigrated):
+        return f"{error.description}: its chat id is now {error.migrate_to_chat_id}"
+    return str(getattr(error, "description", error))

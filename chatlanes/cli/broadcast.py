@@ -272,6 +272,8 @@ def _call(settings: Settings, given: dict[str, Any]) -> Call:
         params["parse_mode"] = given["parse_mode"]
     if given["paid"]:
         params["allow_paid_broadcast"] = True
+    if given["method"] == "sendMessage" and not str(params.get("text", "")).strip():
+        raise CommandError("sendMessage has no text: give --text-file FILE or --param text=Hello")
     try:
         prepare(given["method"], {"chat_id": 1, **params})
     except (TypeError, ValueError) as error:

@@ -18,7 +18,7 @@ from chatlanes.bot.bot import Bot
 from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.context import Context
 from chatlanes.bot.loader import load_bot
-from chatlanes.broadcasts import FEED_TASK, Broadcasts, Call, Feeder, Reason, feed_again, keys, reason_of
+from chatlanes.broadcasts import FEED_TASK, Broadcasts, Call, Feeder, Reason, detail_of, feed_again, keys, reason_of
 from chatlanes.lanes.protocol.commands import Write
 from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand
 from chatlanes.lanes.worker.delivery import delivery_of
@@ -95,7 +95,7 @@ class Recipient:
             reason = reason_of(error)
             if reason is None:
                 raise
-            self._ended(reason, getattr(error, "description", str(error)))
+            self._ended(reason, detail_of(error))
             if reason in (Reason.BLOCKED, Reason.DEACTIVATED):
                 call_hook(self._served.bot.on_blocked, ctx)
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chatlanes.broadcasts import Reason, reason_of
+from chatlanes.broadcasts import Reason, detail_of, reason_of
 from chatlanes.telegram import NetworkError
 from chatlanes.telegram.errors import refusal
 
@@ -27,6 +27,13 @@ from chatlanes.telegram.errors import refusal
 )
 def test_a_description_means_a_result(code: int, description: str, reason: Reason | None) -> None:
     assert reason_of(refusal("sendMessage", 7, code, description, {})) is reason
+
+
+def test_the_new_chat_of_a_migrated_group_is_named() -> None:
+    description = "Bad Request: group chat was upgraded to a supergroup chat"
+    error = refusal("sendMessage", -7, 400, description, {"migrate_to_chat_id": -1007})
+    assert reason_of(error) is Reason.REFUSED
+    assert detail_of(error) == f"{description}: its chat id is now -1007"
 
 
 def test_only_a_call_that_may_have_been_sent_is_uncertain() -> None:

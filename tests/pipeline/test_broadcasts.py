@@ -106,15 +106,16 @@ def test_a_handler_is_run_with_each_context(make_pipeline: MakePipeline) -> None
     assert pipeline.dead() == []
 
 
-def test_a_handler_starts_a_broadcast_once(make_pipeline: MakePipeline) -> None:
-    # Given chats with sessions, and a handler that starts a broadcast and then fails once
+@pytest.mark.parametrize("end", ["fails", "killed"])
+def test_a_handler_starts_a_broadcast_once(make_pipeline: MakePipeline, end: str) -> None:
+    # Given chats with sessions, and a handler that starts a broadcast, and then fails or is killed once
     pipeline = make_pipeline(BOT="tests.support.bots:starting", RETRY_BACKOFF=0)
-    pipeline.worker("threads", 8)
+    pipeline.worker("prefork", 2)
     pipeline.poller()
     pipeline.ended(*pipeline.push(*(message(0, chat, do="counts:x") for chat in range(1, 21))))
     until(lambda: pipeline.session(20) is not None)
     # When it runs
-    [update] = pipeline.push(message(1, 99, do="broadcasts:sessions"))
+    [update] = pipeline.push(message(1, 99, do=f"broadcasts:{end}"))
     pipeline.drained()
     # Then each of them has got the message once
     broadcasts = Broadcasts(pipeline.redis, BOT_ID)
@@ -268,6 +269,7 @@ def test_the_command_refuses_what_cannot_work(make_pipeline: MakePipeline, tmp_p
         ("--sessions", *says_hi): "no chat has a session",
         ("--sessions", *says_hi, "--rate", "100"): "a rate of 100 per second must be paid",
         ("--sessions", "--handler", "tests.support.bots:nothing"): "tests.support.bots has no nothing",
+        ("--sessions", "--method", "sendMessage"): "sendMessage has no text",
         ("--sessions", "--method", "send message"): "'send message' is not a method of the Bot API",
         ("--sessions", *says_hi, "--handler", "tests.support.bots:greet"): "give what is done for each chat",
     }.items():

@@ -91,12 +91,13 @@ def test_poller_can_be_stopped_and_started_again(settings: Settings, simulator: 
 
 
 def test_stop_confirms_the_batch_in_flight(simulator: Simulator, own_redis: Server) -> None:
-    # Given a poller whose append waits for Redis
+    # Given a poller that has appended an update, and whose next append waits for Redis
     handle = run(settings_of(simulator, own_redis.url))
-    until(lambda: simulator.stats()["polls"])
+    pushed = simulator.push(message())
+    until(lambda: simulator.stats()["confirmed"] == 1)
     with ThreadPoolExecutor() as threads:
         with writes_held_up(own_redis) as append_waits:
-            pushed = simulator.push(message())
+            pushed += simulator.push(message())
             until(append_waits)
             # When it is stopped
             stopping = threads.submit(handle.stop)
@@ -105,23 +106,24 @@ def test_stop_confirms_the_batch_in_flight(simulator: Simulator, own_redis: Serv
         # Then stop() returns when Redis has the update and it is confirmed
         stopping.result(WITHIN_S)
         assert lane(own_redis.url) == pushed
-        assert simulator.stats()["confirmed"] == 1
+        assert simulator.stats()["confirmed"] == 2
 
 
 def test_stop_with_a_timeout_leaves_the_rest_at_telegram(simulator: Simulator, own_redis: Server) -> None:
-    # Given a poller whose append waits for Redis
+    # Given a poller that has appended an update, and whose next append waits for Redis
     handle = run(settings_of(simulator, own_redis.url))
-    until(lambda: simulator.stats()["polls"])
+    pushed = simulator.push(message())
+    until(lambda: simulator.stats()["confirmed"] == 1)
     with writes_held_up(own_redis) as append_waits:
-        pushed = simulator.push(message())
+        pushed += simulator.push(message())
         until(append_waits)
         # When it is stopped with a short timeout
         with pytest.raises(TimeoutError, match=r"1 updates were not durable after 0\.1 s; they are sent again"):
             handle.stop(0.1)
     # Then the update is not confirmed, and is fetched again
-    assert simulator.stats()["confirmed"] == 0
+    assert simulator.stats()["confirmed"] == 1
     with handle:
-        until(lambda: simulator.stats()["confirmed"] == 1)
+        until(lambda: simulator.stats()["confirmed"] == 2)
     assert lane(own_redis.url) == pushed
 
 

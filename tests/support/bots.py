@@ -316,6 +316,10 @@ def start_broadcast(ctx: Context) -> None:
         handle(ctx)
         return
     ctx.broadcast("sessions", "sendMessage", text="hi")
+    killed = Path(os.environ[GATES], "killed")
+    if "killed" in ctx.text and not killed.exists():
+        killed.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
     if ctx.attempt == 1:
         raise RuntimeError("after the broadcast")
 

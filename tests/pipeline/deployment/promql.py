@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from tests.support import ROOT
 
 DEPLOY = ROOT / "docs/deploy"
-_WORDS = {"sum", "max", "by", "rate", "increase", "histogram_quantile", "absent", "label_values"}
+_WORDS = {"sum", "max", "by", "rate", "increase", "changes", "histogram_quantile", "absent", "label_values"}
 
 
 def expressions() -> list[str]:
