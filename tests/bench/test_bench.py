@@ -28,11 +28,11 @@ from bench.systems.backlogs import lane_message
 QUICK_RUNS: tuple[dict[str, int], ...] = (
     {"throughput": 1, "recipe": 1, "slow-chat": 3, "hot-lane": 1, "costs": 9, "recovery": 1, "scaling": 5},
     {"webhook": 7, "intake": 2, "latency": 2, "memory": 1, "timers": 4, "dedup": 1},
-    {"frameworks": 2, "calls": 2, "sessions": 1, "rates": 2, "conversations": 5, "broadcast": 2},
+    {"calls": 2, "sessions": 1, "rates": 2, "conversations": 5, "broadcast": 2},
 )
 
 #: They install the programs they compare with, or need many workers or a long time even for a quick run.
-NOT_RUN = {"peers", "pieces", "waits", "computes", "growth", "idle", "worker-memory", "countdown"}
+NOT_RUN = {"frameworks", "peers", "pieces", "waits", "computes", "growth", "idle", "worker-memory", "countdown"}
 
 
 def test_rows_are_run_or_listed_as_not_run() -> None:

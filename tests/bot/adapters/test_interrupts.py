@@ -12,8 +12,9 @@ from tests.support.waiting import until
 BOTS = ["dp", "application", "telebot", "async_telebot"]
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
-@pytest.mark.parametrize("bot", BOTS)
+@pytest.mark.parametrize(
+    ("bot", "pool"), [*((bot, "threads") for bot in BOTS), ("telebot", "prefork"), ("async_telebot", "prefork")]
+)
 def test_a_newer_message_ends_the_run_of_a_framework(make_pipeline: MakePipeline, bot: str, pool: str) -> None:
     settings = {"COLLECT": "messages", "COLLECT_QUIET": 0.3, "INTERRUPT": "on", "MAX_ATTEMPTS": 1}
     pipeline = make_pipeline(BOT=f"tests.bot.adapters.bots.interruptible:{bot}", **settings)

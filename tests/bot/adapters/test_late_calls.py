@@ -11,7 +11,7 @@ from tests.support.pipeline import Pipeline, chats_of, message, one_chat_each
 from tests.support.waiting import until
 
 BOTS = [f"tests.bot.adapters.bots.leaving:{bot}" for bot in ("plain", "async_telebot", "aiogram", "ptb")]
-POOLS = {"prefork": 2, "threads": 8, "solo": 1}
+POOLS = {"prefork": 2, "threads": 8}
 WHEN = {"once": ["task"], "zero": ["task"], "after": ["handler", "task"], "twice": ["task", "second"]}
 #: Chats of each bot.
 CHATS = 10

@@ -78,7 +78,7 @@ def test_promises(make_pipeline: MakePipeline, name: str, pool: str, slots: int)
     )
 
 
-@pytest.mark.parametrize("name", ASYNC)
+@pytest.mark.parametrize("name", ["plain-async", "ptb"])
 def test_coroutines_are_refused_in_gevent(make_pipeline: MakePipeline, name: str) -> None:
     worker = make_pipeline(BOT=BOTS[name]).worker("gevent", 1, is_awaited=False)
     assert worker.exit_code() == 1

@@ -16,7 +16,6 @@ MODULE = "tests.bot.adapters.bots.timers"
 @pytest.mark.parametrize(
     ("bot", "pool"),
     [
-        ("aiogram_bot", "threads"),
         ("aiogram_bot", "prefork"),
         ("telebot_bot", "threads"),
         ("telebot_bot", "gevent"),

@@ -35,7 +35,6 @@ CELLS = [
     ("telebot", "threads", 8),
     ("telebot", "gevent", 50),
     ("aiogram", "threads", 50),
-    ("aiogram", "prefork", 2),
     ("ptb", "threads", 50),
 ]
 

@@ -59,19 +59,21 @@ def test_nothing_is_confirmed_while_an_append_hangs(
 def test_batch_is_appended_once_after_a_kill_before_confirmation(
     simulator: Simulator, start_poller: StartPoller, redis_url: str
 ) -> None:
-    # Given a poller that has appended a batch and not yet confirmed it, because the backlog is at its limit
+    # Given a poller that has appended all updates and not yet confirmed the last, because the backlog is at its limit
     pushed = simulator.push(*(message() for _ in range(5)))
     poller = start_poller(MAX_PENDING=5)
     poller.tells("fetching stops")
-    assert (lane(redis_url), confirmed(simulator)) == (pushed, 0)
+    assert lane(redis_url) == pushed
+    left = 5 - confirmed(simulator)
+    assert left > 0
     # When it is killed and another one is started
     poller.kill()
     following = start_poller()
-    # Then the batch is confirmed, and in its lane once
+    # Then they are confirmed, and in their lane once
     until(lambda: confirmed(simulator) == 5)
     assert lane(redis_url) == pushed
     following.stop()
-    assert following.told("5 updates so far: 0 added, 5 seen before")
+    assert following.told(f"{left} updates so far: 0 added, {left} seen before")
 
 
 def test_kill_before_the_append_loses_nothing(

@@ -19,7 +19,6 @@ CHATS = range(1, 21)
     [
         ("dp", "threads", 8),
         ("dp", "prefork", 2),
-        ("dp", "solo", 1),
         ("bot", "threads", 8),
         ("application", "threads", 8),
     ],
