@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from billiard import pool as billiard_pool
-from celery import Celery
+from celery import Celery, signals
 from celery.concurrency import prefork
 from celery.concurrency.asynpool import AsynPool
 from celery.exceptions import Ignore, Reject
@@ -160,6 +160,16 @@ def _die(how: str) -> NoReturn:
     os._exit(3)
 
 
+def die_after_success(self: Any, gate: str | None = None) -> None:
+    """In the first run, kill the own process after the follow-ups are published. Later runs wait at the gate."""
+    record("start", self.request.id)
+    if self.delivery.died == 0:
+        signals.task_success.connect(lambda **_: _die("killed"), weak=False)
+    else:
+        wait_at(gate)
+    record("end", self.request.id)
+
+
 def raise_system_exit(self: Any) -> NoReturn:
     """Raise a BaseException that is not an Exception."""
     record("start", self.request.id)
@@ -295,6 +305,7 @@ TASKS = (
     compute,
     plain,
     die,
+    die_after_success,
     close_everything,
     raise_system_exit,
     retry_or_bury,
