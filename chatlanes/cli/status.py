@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Container
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -16,8 +16,9 @@ import click
 from chatlanes.cli.command import CommandContext, command
 from chatlanes.cli.formatting import age, bar, duration, moment, number, table
 from chatlanes.cli.overview import STATES, Figures, Overview, TelegramPause, overview
-from chatlanes.cli.rates import Totals, add_medians, add_rates
+from chatlanes.lanes.leases.timings import RUN, WAIT
 from chatlanes.lanes.monitoring import inspection
+from chatlanes.lanes.monitoring.histogram import Histogram
 from chatlanes.lanes.monitoring.inspection import Record
 
 #: The most updates that are examined one by one, so that the command answers quickly. Others are only counted.
@@ -201,3 +202,36 @@ def _as_json(seen: Overview) -> dict[str, Any]:
         "flood_waits": [wait._asdict() for wait in seen.flood_waits],
         "timers": {"waiting": seen.timers.waiting, "late_s": round(seen.timers.late_s, 3)},
     }
+
+
+# -- rates, from two samples. Results that a worker has not yet written to Redis are not included.
+
+
+@dataclass(frozen=True)
+class Totals:
+    """A sample of counters that only grow. The difference of two samples gives the rates."""
+
+    settled: inspection.Settled
+    times: dict[tuple[str, str], Histogram]
+
+    @classmethod
+    def of(cls, lanes: CommandContext) -> Totals:
+        return cls(inspection.settled(lanes.client), inspection.times(lanes.client))
+
+    def median_s(self, what: str, group: str, earlier: Totals) -> float | None:
+        total = self.times.get((what, group), Histogram())
+        return total.since(earlier.times.get((what, group), Histogram())).median_s()
+
+
+def add_rates(seen: Overview, before: inspection.Settled, now: inspection.Settled) -> None:
+    seconds = max(now.at_us - before.at_us, 1) / 1e6
+    for bot, queues in seen.queues.items():
+        for queue, figures in queues.items():
+            figures.rate = round((now.by_queue.get(queue, 0) - before.by_queue.get(queue, 0)) / seconds, 1)
+        seen.bots[bot].rate = round(sum(figures.rate or 0.0 for figures in queues.values()), 1)
+
+
+def add_medians(seen: Overview, lanes: CommandContext, before: Totals, now: Totals) -> None:
+    for group, bot in lanes.names.items():
+        figures = seen.bots[bot]
+        figures.wait_s, figures.run_s = (now.median_s(what, group, before) for what in (WAIT, RUN))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from chatlanes.cli import health_checks
+from chatlanes.cli import check
 from chatlanes.cli.command import CommandContext
 from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.protocol.scripts import digest
@@ -37,7 +37,7 @@ def simulator(telegram: Simulator) -> Simulator:
 
 @pytest.fixture(autouse=True)
 def _short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health_checks, "ANSWER_WITHIN_S", 0.2)
+    monkeypatch.setattr(check, "ANSWER_WITHIN_S", 0.2)
 
 
 def bot_at(url: str, token: str = TOKEN) -> Settings:
@@ -123,9 +123,7 @@ def test_missing_or_wrong_password_is_reported(cli: Cli, tmp_path: Path) -> None
 def test_workers_are_listed_with_their_faults(answers: dict[str, Any], lines: list[tuple[bool, str]]) -> None:
     right = {"scripts": "new", "queues": ["a", "b", "c"], "holding": 3, "slots": 4}
     found = [
-        *health_checks.of_worker_answers(
-            {name: {**right, **each} for name, each in answers.items()}, "new", ["a", "b", "c"]
-        )
+        *check.of_worker_answers({name: {**right, **each} for name, each in answers.items()}, "new", ["a", "b", "c"])
     ]
     assert len(found) == len(lines)
     for finding, (is_right, begin) in zip(found, lines, strict=True):
@@ -137,20 +135,20 @@ def test_workers_with_the_same_name_are_both_listed() -> None:
     # Given two workers on one machine, started without -n
     replies = [{"w@vm": {"holder": f"vm:{pid}:35d7049a", "queues": [queue]}} for pid, queue in ((7, "a"), (8, "b"))]
     # Then both are listed
-    by_worker = health_checks.answers_by_worker([*replies, {"other@vm": {}}])
+    by_worker = check.answers_by_worker([*replies, {"other@vm": {}}])
     assert {name: answer.get("queues") for name, answer in by_worker.items()} == {
         "w@vm (vm:7)": ["a"],
         "w@vm (vm:8)": ["b"],
         "other@vm": None,
     }
     # And the shared name is reported, but not as wrong
-    [namesakes] = health_checks.namesakes([*replies, {"other@vm": {}}])
+    [namesakes] = check.namesakes([*replies, {"other@vm": {}}])
     assert namesakes.is_right is None
     assert namesakes.sentence.startswith("2 workers are named w@vm")
 
 
 def test_worker_without_lanes_is_wrong() -> None:
-    [finding, _] = health_checks.of_worker_answers({"w1": {"error": "Unknown command lanes"}}, "new", ["a"])
+    [finding, _] = check.of_worker_answers({"w1": {"error": "Unknown command lanes"}}, "new", ["a"])
     assert (finding.is_right, finding.sentence) == (False, "w1 does not support lanes: Unknown command lanes")
 
 
@@ -158,45 +156,45 @@ def test_source_of_updates_is_reported(cli: Cli, simulator: Simulator) -> None:
     lanes, bot = CommandContext(cli.app), bot_at(simulator.url)
     simulator.push({"message": {}})
     # No poller
-    found = health_checks.of_intake(lanes, bot)
+    found = check.of_intake(lanes, bot)
     assert found == (False, "intake", "no poller leads and no webhook is set: 1 updates wait at Telegram")
     # A leading poller
     lead(cli.client, 5_000)
-    assert health_checks.of_intake(lanes, bot) == (True, "intake", "east:99 polls, 1 updates wait at Telegram")
+    assert check.of_intake(lanes, bot) == (True, "intake", "east:99 polls, 1 updates wait at Telegram")
     # A poller whose lease is over
     lead(cli.client, -1)
-    assert not health_checks.of_intake(lanes, bot).is_right
+    assert not check.of_intake(lanes, bot).is_right
 
 
 def test_webhook_and_poller_together_are_reported(cli: Cli, simulator: Simulator) -> None:
     lanes, bot = CommandContext(cli.app), bot_at(simulator.url)
-    with closing(health_checks.BotApi(bot.bot_api_url, bot.token)) as api:
+    with closing(check.BotApi(bot.bot_api_url, bot.token)) as api:
         api.call("setWebhook", url="https://bot.example.org/hook")
-    found = health_checks.of_intake(lanes, bot)
+    found = check.of_intake(lanes, bot)
     assert (found.is_right, found.sentence) == (
         True,
         "webhook at https://bot.example.org/hook, 0 updates wait at Telegram",
     )
     lead(cli.client, 5_000)
-    assert health_checks.of_intake(lanes, bot).sentence.startswith(
+    assert check.of_intake(lanes, bot).sentence.startswith(
         "east:99 polls, but gets no updates, because a webhook is set"
     )
 
 
 def test_refused_token_is_reported_but_not_shown(cli: Cli, simulator: Simulator) -> None:
-    found = health_checks.of_intake(CommandContext(cli.app), bot_at(simulator.url, "123456:SECRET-and_WRONG"))
+    found = check.of_intake(CommandContext(cli.app), bot_at(simulator.url, "123456:SECRET-and_WRONG"))
     assert not found.is_right
     assert "Unauthorized" in found.sentence
     assert "SECRET" not in found.sentence
 
 
 def test_bot_without_a_token_is_not_checked(cli: Cli) -> None:
-    found = health_checks.of_intake(CommandContext(cli.app), load({}, env_file=None))
+    found = check.of_intake(CommandContext(cli.app), load({}, env_file=None))
     assert (found.is_right, found.sentence) == (None, "cannot be checked without the bot's token")
 
 
 def test_leader_key_is_the_pollers() -> None:
-    assert health_checks.LEADER == LEADER
+    assert check.LEADER == LEADER
 
 
 def test_digest_covers_the_scripts_of_lanes() -> None:

@@ -17,8 +17,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 
 from chatlanes.broadcasts import Broadcasts, Call, Reason
 from chatlanes.cli.command import CommandContext
-from chatlanes.cli.metric_families import COUNTERS
-from chatlanes.cli.metrics import LanesCollector
+from chatlanes.cli.metrics import COUNTERS, LanesCollector
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.settings import Settings

@@ -55,7 +55,7 @@ ENDING = {
 SENTENCES: dict[str, set[str]] = {
     "chatlanes/bot/schedule.py": {"_problems", "_problems_of_cron"},
     "chatlanes/bot/session/keys.py": {"check_order"},
-    "chatlanes/cli/health_checks.py": {"namesakes", "of_intake", "of_schedules", "of_unread_queues"},
+    "chatlanes/cli/check.py": {"namesakes", "of_intake", "of_schedules", "of_unread_queues"},
     "chatlanes/lanes/fast/tracer.py": {"_hook"},
     "chatlanes/lanes/protocol/data_loss.py": {"sentence"},
     "chatlanes/lanes/protocol/server.py": {"advice", "_eviction"},
