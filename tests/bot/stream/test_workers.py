@@ -101,7 +101,7 @@ def is_every_call_known(pipeline: Pipeline, update: int) -> bool:
     return all(state == "done" for _, state, _ in inspection.journal(pipeline.redis, f"{BOT_ID}:{update}"))
 
 
-@pytest.mark.parametrize(("name", "pool"), [("plain", "prefork"), ("plain", "gevent"), ("aiogram", "threads")])
+@pytest.mark.parametrize(("name", "pool"), [("plain", "prefork"), ("plain", "gevent"), ("plain-async", "threads")])
 def test_a_stream_continues_after_its_worker_was_killed(make_pipeline: MakePipeline, name: str, pool: str) -> None:
     # Given a private chat and a group, whose messages grew before their worker is killed
     pipeline = make_pipeline(BOT=BOTS[name], LEASE_SECONDS=2)
