@@ -20,6 +20,7 @@ from redis import Redis
 from chatlanes.broadcasts import keys
 from chatlanes.broadcasts.reasons import DESCRIBED, NOT_REACHED, Reason
 from chatlanes.broadcasts.recipients import CHUNK, pack
+from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.protocol.commands import Add, Push, Write
 
 #: The longest description of a refusal that is kept.
@@ -164,7 +165,7 @@ class Broadcasts:
         """Start a stored broadcast. Called by its feeder: from then on it does not expire. One that is not stored any
         more, such as one that was cancelled meanwhile, stays as it is.
         """
-        of, now_ms = self.of(progress.id), self.now_us() // 1000
+        of, now_ms = self.of(progress.id), self._now_ms()
 
         def start(pipe: Any) -> None:
             """Called again if the broadcast has changed meanwhile."""
@@ -180,7 +181,7 @@ class Broadcasts:
 
     def enlist(self, id_: str) -> None:
         """Add one that no worker has begun yet to `all`."""
-        self.client.zadd(keys.BROADCASTS + str(self.bot_id), {id_: self.now_us() // 1000}, nx=True)
+        self.client.zadd(keys.BROADCASTS + str(self.bot_id), {id_: self._now_ms()}, nx=True)
 
     def end(
         self, progress: BroadcastProgress, state: str, reason: Reason, count: int, missed: Sequence[str] = ()
@@ -194,7 +195,7 @@ class Broadcasts:
                 pipe.hincrby(keys.BROADCAST + of, keys.COUNT + reason.value, count)
             if missed:
                 pipe.rpush(keys.MISSED + of, *missed)
-            pipe.hset(keys.BROADCAST + of, mapping={"state": state, "ended_ms": self.now_us() // 1000})
+            pipe.hset(keys.BROADCAST + of, mapping={"state": state, "ended_ms": self._now_ms()})
             for name in (keys.BROADCAST + of, keys.CALL + of, keys.MISSED + of):
                 pipe.expire(name, keys.KEPT_S)
             pipe.delete(keys.RETURNED + of, *self._chunks(progress))
@@ -283,9 +284,8 @@ class Broadcasts:
     def of(self, id_: str) -> str:
         return f"{self.bot_id}:{id_}"
 
-    def now_us(self) -> int:
-        now: Any = self.client.time()
-        return int(now[0]) * 1_000_000 + int(now[1])
+    def _now_ms(self) -> int:
+        return inspection.now_us(self.client) // 1000
 
     def _chunks(self, progress: BroadcastProgress) -> list[str]:
         return [f"{keys.CHUNK}{self.of(progress.id)}:{number}" for number in range(-(-progress.total // CHUNK))]

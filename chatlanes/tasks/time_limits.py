@@ -18,8 +18,8 @@ from typing import Any
 
 from celery.exceptions import SoftTimeLimitExceeded
 
+from chatlanes.lanes.runtime.alarms import Alarms
 from chatlanes.lanes.runtime.os_threads import in_greenlets
-from chatlanes.lanes.runtime.timers import Alarms
 from chatlanes.logs.errors import stack_of
 
 #: The time a handler has for cleanup after the soft limit.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from chatlanes.broadcasts import Call, Feeder, Reason, feed_message, keys
+from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.protocol.connect import connect
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.settings import Settings
@@ -42,7 +43,7 @@ def last_fed(ms_ago: int) -> Callable[[Feeder], object]:
     """A step that sets when the first broadcast was last fed."""
 
     def step(feeder: Feeder) -> None:
-        then_ms = feeder.broadcasts.now_us() // 1000 - ms_ago
+        then_ms = inspection.now_us(feeder.broadcasts.client) // 1000 - ms_ago
         feeder.broadcasts.client.zadd(f"{keys.FEEDING}{BOT_ID}", {"b1": then_ms})
 
     return step

@@ -166,7 +166,7 @@ def append_command(messages: Iterable[NewMessage], guard: Guard | None = None, h
     guards, fence, sets = ([guard.key], guard.fence, guard.sets) if guard else ([], "", {})
     return script("append").command(
         guards,
-        map(_append_row, messages),
+        map(append_row, messages),
         seen_ttl_s=keys.SEEN_TTL_S,
         seen_block=keys.SEEN_BLOCK,
         fence=fence,
@@ -276,33 +276,6 @@ def timer_key(owner: str, name: str) -> str:
     return keys.timer(owner, name)
 
 
-def schedule_command(
-    message: NewMessage,
-    owner: str,
-    name: str,
-    *,
-    at_ms: int | None = None,
-    in_ms: int = 0,
-    replaces: bool = True,
-) -> list[Argument]:
-    """Raises ValueError for an owner, name or lane key with control characters."""
-    id_, queue, stored, scope, number, *_, lanes = _append_row(message._replace(group=None))
-    return script("schedule").command(
-        timer=timer_key(owner, name),
-        id=id_,
-        queue=queue,
-        lanes=lanes,
-        stored=stored,
-        at_ms="" if at_ms is None else at_ms,
-        in_ms=in_ms,
-        scope=scope,
-        number=number,
-        replaces=int(replaces),
-        seen_ttl_s=keys.SEEN_TTL_S,
-        seen_block=keys.SEEN_BLOCK,
-    )
-
-
 def _lines(fields: Mapping[str, str | int]) -> str:
     return "".join(f"{name}\t{value}\n" for name, value in fields.items())
 
@@ -313,7 +286,8 @@ def _join_fields(*fields: str | bytes) -> bytes:
     return b"".join(b"%d:%s" % (len(field), field) for field in plain)
 
 
-def _append_row(message: NewMessage) -> tuple[Argument, ...]:
+def append_row(message: NewMessage) -> tuple[Argument, ...]:
+    """The arguments of a message for append.lua. Raises ValueError for an ambiguous lane key."""
     lanes = _joined_lanes(message.lanes)
     scope, number = message.once or ("", "")
     problem = problem_json(message.problem) if message.problem else ""

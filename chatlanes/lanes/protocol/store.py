@@ -19,13 +19,13 @@ from chatlanes.lanes.protocol.commands import (
     NewMessage,
     Write,
     append_command,
+    append_row,
     begin_command,
     commit_command,
     end_command,
     fetch_command,
     problem_json,
     read_commands,
-    schedule_command,
     shield_command,
     timer_key,
 )
@@ -168,8 +168,24 @@ class Store:
 
         Raises ValueError for an owner, name or lane key with control characters.
         """
-        command = schedule_command(message, owner, name, at_ms=at_ms, in_ms=in_ms, replaces=replaces)
-        return bool(script("schedule").run(self.client, command))
+        id_, queue, stored, scope, number, *_, lanes = append_row(message._replace(group=None))
+        return bool(
+            self._run(
+                "schedule",
+                timer=timer_key(owner, name),
+                id=id_,
+                queue=queue,
+                lanes=lanes,
+                stored=stored,
+                at_ms="" if at_ms is None else at_ms,
+                in_ms=in_ms,
+                scope=scope,
+                number=number,
+                replaces=int(replaces),
+                seen_ttl_s=keys.SEEN_TTL_S,
+                seen_block=keys.SEEN_BLOCK,
+            )
+        )
 
     def cancel(self, owner: str, name: str) -> bool:
         """Removes a timer that is not due yet; False if there is none."""

@@ -24,7 +24,7 @@ from chatlanes.lanes.leases.in_flight import Terminating
 from chatlanes.lanes.protocol import envelope
 from chatlanes.lanes.protocol.envelope import about
 from chatlanes.lanes.runtime import clock
-from chatlanes.lanes.runtime.timers import Alarms
+from chatlanes.lanes.runtime.alarms import Alarms
 from chatlanes.lanes.worker import termination
 from chatlanes.lanes.worker.delivery import delivery_from
 

@@ -324,17 +324,8 @@ def _at(module: str, name: str) -> Any:
 
 def _of_start(record: JobRecord, number: int) -> JobRecord:
     """The record with an id that is the same in each process."""
-    name, callback, chat, user = record.identity
-    return JobRecord(
-        f"start:{callback}:{chat}:{user}:{number}",
-        name,
-        callback,
-        record.data,
-        chat,
-        user,
-        record.plan,
-        origin_of(record.plan, record.data),
-    )
+    id_ = f"start:{record.callback}:{record.chat_id}:{record.user_id}:{number}"
+    return replace(record, id=id_, origin=origin_of(record.plan, record.data))
 
 
 def _in_update() -> bool:

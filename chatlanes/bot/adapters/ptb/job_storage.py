@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
 import orjson
@@ -20,6 +20,7 @@ import orjson
 from chatlanes.bot.adapters.ptb.job_plans import JobError, Plan, plan_from, plan_json
 from chatlanes.bot.current import current
 from chatlanes.bot.session.stored import Stored
+from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.protocol.commands import CancelTimer, NewMessage, SetTimer
 from chatlanes.lanes.protocol.replies import StoredTimer
 from chatlanes.lanes.protocol.store import Store
@@ -27,6 +28,8 @@ from chatlanes.settings import Settings, load
 from chatlanes.updates import keys_of, queue_of
 from chatlanes.updates.connection import connect_to
 from chatlanes.updates.intake import pack_update
+
+T = TypeVar("T")
 
 #: The kind of the updates that run jobs.
 KIND = "job"
@@ -134,17 +137,16 @@ class JobStorage:
 
     def named(self, name: str) -> list[Found]:
         """The jobs of this name, the next one first."""
-        return _found(self._timers([self._owner_of(name, shard) for shard in range(SHARDS)]))
+        return _found(self._timers(*(self._owner_of(name, shard) for shard in range(SHARDS))))
 
     def all(self) -> list[Found]:
         """All jobs of the bot, the next one first. Scans all timers."""
-        stored, prefix = _stored_here(), self._owner_of("", "")
-        owners = set(self._store.timer_owners(prefix) if stored is None else stored.timer_owners(prefix))
-        return _found(self._timers(sorted(owners)))
+        stored = _stored_here() or self._store
+        return _found(stored.timers(*stored.timer_owners(self._owner_of("", ""))))
 
     def find(self, record: JobRecord) -> list[Found]:
         """The jobs of the same name and chat."""
-        return _found(self._timers([self._owner(record)]))
+        return _found(self._timers(self._owner(record)))
 
     def exists(self, record: JobRecord) -> bool:
         """True if a repeating job was not removed."""
@@ -193,9 +195,7 @@ class JobStorage:
 
     def now_ms(self) -> int:
         """The time of Redis, the only clock of timers."""
-        stored = _stored_here()
-        found: Any = self._store.client.time() if stored is None else stored.ask(lambda store: store.client.time())
-        return int(found[0]) * 1000 + int(found[1]) // 1000
+        return self._ask(lambda store: inspection.now_us(store.client)) // 1000
 
     def _set(self, record: JobRecord, name: str, update: dict[str, Any], at_ms: int | None, in_ms: int = 0) -> None:
         stored = _stored_here()
@@ -223,19 +223,16 @@ class JobStorage:
         if once is not None:
             once = f"{self._bot_id}/{once[0]}", once[1]
         message = NewMessage(self._prefix, queue, _packed(update), lanes, once)
-        owner, stored = self._owner(record), _stored_here()
+        owner = self._owner(record)
+        self._ask(lambda store: store.schedule(message, owner, name, at_ms=at_ms, in_ms=in_ms, replaces=replaces))
 
-        def schedule(store: Store) -> bool:
-            return store.schedule(message, owner, name, at_ms=at_ms, in_ms=in_ms, replaces=replaces)
+    def _timers(self, *owners: str) -> list[StoredTimer]:
+        return (_stored_here() or self._store).timers(*owners)
 
-        if stored is None:
-            schedule(self._store)
-        else:
-            stored.ask(schedule)
-
-    def _timers(self, owners: list[str]) -> list[StoredTimer]:
+    def _ask(self, step: Callable[[Store], T]) -> T:
+        """The result of a step. In an update with a lane it may be done twice, as `Stored.ask`."""
         stored = _stored_here()
-        return self._store.timers(*owners) if stored is None else stored.timers(*owners)
+        return step(self._store) if stored is None else stored.ask(step)
 
     def _place(self, record: JobRecord) -> tuple[list[str], str]:
         """The lanes and the queue of a job: those of its chat or user. A job without both has a lane of its own."""

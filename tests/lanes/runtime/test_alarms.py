@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from chatlanes.lanes.runtime.timers import Alarms
+from chatlanes.lanes.runtime.alarms import Alarms
 from tests.support.waiting import WITHIN_S, until
 
 
