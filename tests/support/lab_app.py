@@ -131,6 +131,22 @@ def run(self: Any, gate: str | None = None) -> None:
     record("end", self.request.id)
 
 
+def run_and_linger(self: Any, gate: str | None = None, fails: bool = False, lingers: str | None = None) -> None:
+    """As `run`, or fail. Its hook waits at the gate `lingers`; by then its callbacks are published."""
+    record("start", self.request.id)
+    wait_at(gate)
+    record("end", self.request.id)
+    if fails:
+        raise RuntimeError("as told")
+
+
+def _linger(self: Any, _: Any, task_id: str, args: Any, kwargs: dict[str, Any], *more: Any) -> None:
+    """Both `on_success` and `on_failure` of a task."""
+    if kwargs.get("lingers"):
+        record("lingers", task_id)
+        wait_at(kwargs["lingers"])
+
+
 def compute(self: Any, gate: str) -> None:
     """As `run`, but busy-waits: no other greenlet of the thread runs meanwhile."""
     record("start", self.request.id)
@@ -290,6 +306,7 @@ def converse(self: Any, name: str, gate: str | None = None, shields: str | None 
 
 TASKS = (
     run,
+    run_and_linger,
     converse,
     collect,
     compute,
@@ -309,6 +326,7 @@ TASKS = (
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
+    "run_and_linger": {"on_success": _linger, "on_failure": _linger},
     "back_off": {"autoretry_for": (RuntimeError,), "max_retries": 2, "retry_backoff": 60, "retry_jitter": False},
 }
 
