@@ -7,7 +7,6 @@ lanes of the update that set it, and the bot runs its `on_timer`. Only the clock
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
@@ -212,7 +211,7 @@ def _checked_time(when: When) -> tuple[int | None, int]:
         raise TypeError(f"later({when!r}): write seconds, a timedelta, or a datetime with a time zone")
     else:
         seconds = when
-    if math.isnan(seconds) or seconds < 0:
+    if not seconds >= 0:  # also not a number; math.isnan fails for a huge int
         raise TimerError(f"later({when!r}): write the time from now, 0 or more")
     if seconds > MOST_S:
         raise TimerError(f"later({when!r}): a timer may be set for at most ten years from now")

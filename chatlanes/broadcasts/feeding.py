@@ -107,14 +107,16 @@ class Feeder:
         self.broadcasts.enlist(id_)
 
     def resume(self, id_: str) -> bool:
-        """Continue a paused broadcast. False if it was not paused; then its feeder is started if it has none.
+        """Continue a paused broadcast, or start a stored one. False if it runs, then its feeder is started if it has none;
+        and if it has ended.
 
         Raises UnknownBroadcastError.
         """
         was_paused = self.broadcasts.set_state(id_, "running", only_from=("paused",))
-        if was_paused or self.broadcasts.progress(id_).state in ("stored", "running"):
+        state = self.broadcasts.progress(id_).state
+        if state in ("stored", "running"):
             self.start(id_)
-        return was_paused
+        return was_paused or state == "stored"
 
     def cancel(self, id_: str) -> bool:
         """Feed nothing more, and drop those that are fed and have not started. False if it has ended.

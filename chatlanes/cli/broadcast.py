@@ -90,8 +90,8 @@ def start(lanes: CommandContext, file: Any, sessions: bool, bot: str | None, **g
     id_ = new_id()
     feeder = Feeder(lanes.store, settings)
     feeder.broadcasts.store(id_, call, chats, rate)
+    click.echo(id_)  # before it starts: nobody may start one again whose ID was not seen
     feeder.start(id_)
-    click.echo(id_)
     click.echo(f"{call.name} for {number(len(chats))} chats, {rate:g} per second: {age(len(chats) / rate)}", err=True)
     if given["watch"]:
         _watch(feeder.broadcasts, id_)

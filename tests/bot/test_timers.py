@@ -58,6 +58,8 @@ def test_a_time_in_the_past_is_now() -> None:
         ((math.nan,), "later(nan): write the time from now, 0 or more"),
         ((timedelta(seconds=-1),), "write the time from now, 0 or more"),
         ((math.inf,), "at most ten years from now"),
+        ((10**400,), "at most ten years from now"),
+        ((-(10**400),), "write the time from now, 0 or more"),
         ((datetime(2100, 1, 1, tzinfo=UTC),), "at most ten years from now"),
         ((datetime(2030, 1, 1),), "a datetime needs a time zone, as in datetime.now(UTC)"),
         ((1, {"a": {1, 2}}), "later(): data['a'] is a set, which JSON cannot represent"),

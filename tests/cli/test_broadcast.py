@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from chatlanes.broadcasts import Broadcasts, Call
 from chatlanes.cli.command import CommandContext
 from chatlanes.settings import Settings
 from tests.cli.conftest import Cli
+from tests.support import ROOT
 
 SAYS_HI = ("--method", "sendMessage", "--param", "text=hi")
 
@@ -63,6 +67,17 @@ def test_a_file_that_is_not_a_list_of_chats_starts_nothing(
     assert cli.code == 1
     assert sentence in said
     assert list(cli.client.scan_iter("broadcast*")) == []
+
+
+def test_a_broadcast_whose_id_cannot_be_printed_does_not_start(cli: Cli, redis_url: str, tmp_path: Path) -> None:
+    (tmp_path / "chats.txt").write_text("7\n")
+    command = [sys.executable, "-m", "chatlanes", "lanes", "broadcast", "start", "--to", "chats.txt", *SAYS_HI]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "REDIS_URL": redis_url, "BOT_TOKEN": "1:A"}
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(command, cwd=tmp_path, env=environment, stdout=full, check=False)
+    assert ran.returncode != 0
+    assert Broadcasts(cli.client, 1).all() == []
+    assert cli.store.next_timers() == []
 
 
 @pytest.mark.usefixtures("with_token")

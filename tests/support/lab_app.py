@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from billiard import pool as billiard_pool
-from celery import Celery, signals
+from celery import Celery
 from celery.concurrency import prefork
 from celery.concurrency.asynpool import AsynPool
 from celery.exceptions import Ignore, Reject
@@ -131,6 +131,22 @@ def run(self: Any, gate: str | None = None) -> None:
     record("end", self.request.id)
 
 
+def run_and_linger(self: Any, gate: str | None = None, fails: bool = False, lingers: str | None = None) -> None:
+    """As `run`, or fail. Its hook waits at the gate `lingers`; by then its callbacks are published."""
+    record("start", self.request.id)
+    wait_at(gate)
+    record("end", self.request.id)
+    if fails:
+        raise RuntimeError("as told")
+
+
+def _linger(self: Any, _: Any, task_id: str, args: Any, kwargs: dict[str, Any], *more: Any) -> None:
+    """Both `on_success` and `on_failure` of a task."""
+    if kwargs.get("lingers"):
+        record("lingers", task_id)
+        wait_at(kwargs["lingers"])
+
+
 def compute(self: Any, gate: str) -> None:
     """As `run`, but busy-waits: no other greenlet of the thread runs meanwhile."""
     record("start", self.request.id)
@@ -158,16 +174,6 @@ def _die(how: str) -> NoReturn:
     if how == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     os._exit(3)
-
-
-def die_after_success(self: Any, gate: str | None = None) -> None:
-    """In the first run, kill the own process after the follow-ups are published. Later runs wait at the gate."""
-    record("start", self.request.id)
-    if self.delivery.died == 0:
-        signals.task_success.connect(lambda **_: _die("killed"), weak=False)
-    else:
-        wait_at(gate)
-    record("end", self.request.id)
 
 
 def raise_system_exit(self: Any) -> NoReturn:
@@ -300,12 +306,12 @@ def converse(self: Any, name: str, gate: str | None = None, shields: str | None 
 
 TASKS = (
     run,
+    run_and_linger,
     converse,
     collect,
     compute,
     plain,
     die,
-    die_after_success,
     close_everything,
     raise_system_exit,
     retry_or_bury,
@@ -320,6 +326,7 @@ TASKS = (
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
+    "run_and_linger": {"on_success": _linger, "on_failure": _linger},
     "back_off": {"autoretry_for": (RuntimeError,), "max_retries": 2, "retry_backoff": 60, "retry_jitter": False},
 }
 

@@ -22,6 +22,7 @@ from chatlanes.lanes.errors import Interrupted, LeaseLost, RedisAway
 from chatlanes.lanes.leases.report_channel import DONE
 from chatlanes.lanes.protocol import envelope
 from chatlanes.lanes.protocol.replies import Outcome
+from chatlanes.lanes.worker.chord import claimed_for_s
 from chatlanes.lanes.worker.delivery import Delivery, delivery_of
 from chatlanes.lanes.worker.exits import check_is_exception
 from chatlanes.lanes.worker.loop_jobs import Loop
@@ -84,12 +85,16 @@ class LaneTask(Task):
         """Run a message of a lane if its lease is valid. An outage of Redis does not count as a failure of the task."""
         try:
             delivery.start()
+            claimed_s = claimed_for_s(self) if delivery.died else 0.0
         except LeaseLost as lost:
             logger.info("lanes: not run: %s", lost)
             raise Ignore(str(lost)) from None
         except (RedisError, SoftTimeLimitExceeded) as away:
             raise Reject(f"could not ask Redis for the lease of {delivery.id}: {away}", requeue=True) from None
         try:
+            if claimed_s:
+                delivery.park(delay_s=claimed_s, kind="Chord", reason="its worker died while it published the body")
+                raise Ignore(f"{delivery.id} waits until the claim of its chord has expired")
             return self.run(*args, **kwargs)
         except Interrupted as interrupted:
             logger.info("lanes: %s", interrupted)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,18 +20,16 @@ from tests.support.waiting import until
 @pytest.fixture(params=[("prefork", 2), ("threads", 4)])
 def working(make_lab: LabMaker, redis_url: str, request: pytest.FixtureRequest) -> Iterator[Lab]:
     """A lab with a result backend and a worker."""
-    lab = make_lab(result_backend=redis_url, options={"lease_seconds": 2})
+    lab = make_lab(result_backend=redis_url)
     lab.worker(*request.param)
     yield lab
     lab.app.backend.result_consumer.stop()
     lab.app.backend.client.close()
 
 
-def signature(
-    lab: Lab, task_id: str, lane: str, task: str = "run", *, once: tuple[str, int] | None = None, **options: Any
-) -> Any:
-    own = {"task_id": task_id, "queue": LANE_QUEUES[0], "headers": lanes.headers([lane], once=once)}
-    return lab.app.tasks[task].si().set(**own, **options)
+def signature(lab: Lab, task_id: str, lane: str, **options: Any) -> Any:
+    own = {"task_id": task_id, "queue": LANE_QUEUES[0], "headers": lanes.headers([lane])}
+    return lab.app.tasks["run"].si().set(**own, **options)
 
 
 def ask(lab: Lab, answer: str, command: Callable[[], Any]) -> None:
@@ -120,26 +117,6 @@ def test_a_chain_and_a_link_join_the_end_of_their_lanes(working: Lab) -> None:
     assert ids(working.history, "end") == ["first", "other", "second", "third", "linked"]
 
 
-def test_what_follows_a_task_whose_worker_dies(lab: Lab) -> None:
-    # Given a task that has published what follows, and whose worker is killed before the task is settled
-    lab.worker("prefork", 2)
-    follow = [
-        signature(lab, "behind", "a"),
-        signature(lab, "beside", "b"),
-        signature(lab, "once", "b", once=("orders", 1)),
-    ]
-    lab.send("first", ["a"], task="die_after_success", args=["gate"], link=follow)
-    # When it runs again, and publishes them again
-    lab.ended("beside", "once")
-    until(lambda: ids(lab.history, "start").count("first") == 2)
-    lab.open("gate")
-    lab.ended("behind")
-    lab.drained()
-    # Then one that waits is not published twice. One that has ended runs again, unless it has a `once`.
-    ended = Counter(ids(lab.history, "end"))
-    assert ended == {"first": 2, "behind": 1, "beside": 2, "once": 1}
-
-
 def test_a_chord_runs_its_body_once(working: Lab) -> None:
     chord(
         [
@@ -152,22 +129,6 @@ def test_a_chord_runs_its_body_once(working: Lab) -> None:
     working.drained()
     *both, last = ids(working.history, "end")
     assert (sorted(both), last) == (["a", "b"], "body")
-
-
-def test_a_chord_survives_the_deaths_of_its_workers(working: Lab) -> None:
-    # Given a chord in which the worker of each part is killed after the part was counted
-    working.worker("prefork", 2)
-    chord(
-        [signature(working, name, name, "die_after_success", ignore_result=False) for name in ("a", "b")],
-        signature(working, "body", "a", ignore_result=False),
-    ).apply_async()
-    # Then the body runs once, after both. A part whose result is stored need not run again.
-    working.ended("body")
-    working.drained()
-    ended = ids(working.history, "end")
-    assert ended.count("body") == 1
-    assert ended[-1] == "body"
-    assert working.dead() == []
 
 
 def test_revoking_a_group_removes_what_waits(lab: Lab) -> None:
