@@ -107,10 +107,8 @@ class Feeder:
         self.broadcasts.enlist(id_)
 
     def resume(self, id_: str) -> bool:
-        """Continue a paused broadcast, or start a stored one. False if it runs, then its feeder is started if it has none;
-        and if it has ended.
-
-        Raises UnknownBroadcastError.
+        """Continue a paused broadcast, or start a stored one. False if it has ended or runs; then its feeder is started
+        if it has none. Raises UnknownBroadcastError.
         """
         was_paused = self.broadcasts.set_state(id_, "running", only_from=("paused",))
         state = self.broadcasts.progress(id_).state

@@ -44,6 +44,7 @@ def test_files_of_other_systems_are_read(cli: Cli, tmp_path: Path, content: byte
     assert said[1] == "sendMessage for 3 chats, 25 per second: 0.1 s"
     # And it is listed, although no worker runs
     assert cli.said("broadcast", "status")[1].split() == [said[0], "stored", "3", "0", "0%"]
+    assert cli.said("broadcast", "resume", said[0]) == [f"resumed {said[0]}"]
 
 
 @pytest.mark.usefixtures("with_token")
