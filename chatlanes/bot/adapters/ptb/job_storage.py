@@ -18,7 +18,7 @@ from zlib import crc32
 import orjson
 
 from chatlanes.bot.adapters.ptb.job_plans import JobError, Plan, plan_from, plan_json
-from chatlanes.bot.current import current
+from chatlanes.bot.current import current_or_none
 from chatlanes.bot.session.stored import Stored
 from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.protocol.commands import CancelTimer, NewMessage, SetTimer
@@ -274,10 +274,8 @@ def origin_of(plan: Plan | None, data: str) -> str:
 
 def _stored_here() -> Stored | None:
     """None outside of an update, or if it has no lane."""
-    try:
-        return current().stored
-    except LookupError:
-        return None
+    ctx = current_or_none()
+    return None if ctx is None else ctx.stored
 
 
 def _found(timers: Iterable[StoredTimer]) -> list[Found]:
