@@ -38,10 +38,15 @@ _CURRENT: ContextVar[_Handled | None] = ContextVar("current update", default=Non
 
 def current() -> Context:
     """The context of the current update. Raises LookupError outside a handler."""
-    handled = _CURRENT.get()
-    if handled is None or handled.ctx is None:
+    if (ctx := current_or_none()) is None:
         raise LookupError("no update is being handled here: current() works inside of a handler")
-    return handled.ctx
+    return ctx
+
+
+def current_or_none() -> Context | None:
+    """The context of the current update; None outside a handler."""
+    handled = _CURRENT.get()
+    return None if handled is None else handled.ctx
 
 
 class handling:  # noqa: N801 - used like `with suppress(…)`

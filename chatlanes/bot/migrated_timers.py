@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from chatlanes.bot.session.stored import Stored
-from chatlanes.bot.timers import KIND, TimerPlan, content_of, described, due_of, is_timer, json_of
+from chatlanes.bot.timers import KIND, TimerPlan, content_of, described, due_of, id_prefix, is_timer, json_of
 from chatlanes.lanes.protocol.commands import MoveTimer, Set, SetTimer, Write
 from chatlanes.lanes.protocol.replies import StoredTimer
 from chatlanes.lanes.worker.delivery import Delivery
@@ -80,7 +80,7 @@ def set_again(update: dict[str, Any], delivery: Delivery, plan: TimerPlan) -> Se
     owner, (new_lanes, queue) = f"{bot_id}/chat:{migration.new}", _place(migration, found.lanes, plan)
     at_ms = None if due is None else round(due.timestamp() * 1000)
     stored = migration.readdress(update)
-    return SetTimer(owner, message_id, f"{bot_id}:{KIND}:", queue, stored, at_ms, lanes=new_lanes)
+    return SetTimer(owner, message_id, id_prefix(bot_id), queue, stored, at_ms, lanes=new_lanes)
 
 
 def _record_key(bot_id: str, chat: int) -> str:

@@ -69,6 +69,11 @@ def is_timer(update: dict[str, Any]) -> bool:
     return KIND in update and "update_id" not in update
 
 
+def id_prefix(bot_id: str) -> str:
+    """The beginning of a timer's message id. When the timer is set, Redis completes it with `<ms>:<number>`."""
+    return f"{bot_id}:{KIND}:"
+
+
 def due_of(message_id: str) -> datetime | None:
     """When the timer with this message id was due: `<bot id>:timer:<ms>:<number>`. None: it is not one."""
     due_ms = message_id.split(":")[2:3]
@@ -126,7 +131,7 @@ class Timers:
         content = json_of({kind: {"name": name, **body, **_place(parsed)}})
         chat = parsed.migrates[1] if parsed.migrates else parsed.home
         packed = pack_update(described(kind, chat), content)
-        queue, id_ = self._queue(parsed), f"{stored.bot_id}:{KIND}:"
+        queue, id_ = self._queue(parsed), id_prefix(stored.bot_id)
         stored.stage_timer(SetTimer(owner, name, id_, queue, packed, at_ms, in_ms, not_past=True))
 
     def cancel(self, name: str) -> None:

@@ -46,7 +46,7 @@ MOST_WRONG_AT_FIRST = 20
 
 
 def feed_message(settings: Settings, id_: str) -> NewMessage:
-    """The message that feeds a broadcast once. Its id is completed when it joins its lane."""
+    """The message that feeds a broadcast once. Its id is completed when its timer is set."""
     bot_id = settings.bot_id
     return NewMessage(
         id=f"{bot_id}:broadcast:{id_}:feed:",

@@ -1,1 +1,1 @@
-"""The Celery app and its one task, which runs the bot on one update."""
+"""The Celery app and its two tasks: one runs the bot on one update, the other feeds a broadcast."""

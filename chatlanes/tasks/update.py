@@ -1,4 +1,4 @@
-"""The one task: runs the bot on one update, or a group of collected ones, then settles it.
+"""The task of every update: runs the bot on one update, or a group of collected ones, then settles it.
 
 If the handler returns, the update is settled; if it raises, the update is retried, still first in its lanes, and
 finally buried. If the outcome could not be recorded in Redis, the update runs again. The order of the steps matters,

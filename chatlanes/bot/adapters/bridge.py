@@ -21,7 +21,7 @@ import orjson
 
 from chatlanes.bot.api import Api
 from chatlanes.bot.calls.run_calls import Calls
-from chatlanes.bot.current import current, handling
+from chatlanes.bot.current import current_or_none, handling
 from chatlanes.lanes.worker.executor import blocking_executor
 from chatlanes.telegram import BotApiError, ChatMigrated, NetworkError, TooManyRequests
 from chatlanes.telegram.client import BotApi
@@ -102,9 +102,8 @@ def in_series(series: str) -> Iterator[None]:
     """Wraps a framework's error handlers. Their calls are journaled in a series of their own, because the handler may
     make more calls in the next attempt.
     """
-    try:
-        ctx = current()
-    except LookupError:
+    ctx = current_or_none()
+    if ctx is None:
         yield
         return
     api = ctx.api
@@ -146,11 +145,8 @@ def _in_texts(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _caller(api: BotApi) -> Calls | BotApi:
-    try:
-        found = current().api
-    except LookupError:
-        return api
-    return found if isinstance(found, Calls) else api
+    ctx = current_or_none()
+    return ctx.api if ctx is not None and isinstance(ctx.api, Calls) else api
 
 
 def _answered(api: Api, method: str, params: dict[str, Any]) -> Answered:

@@ -1,4 +1,4 @@
-"""Timers fire when they are due, in order, and never after they were cancelled."""
+"""Alarms fire when they are due, in order, and never after they were cancelled."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from chatlanes.lanes.runtime.alarms import Alarms
 from tests.support.waiting import WITHIN_S, until
 
 
-def test_timers_fire_in_the_order_of_their_times() -> None:
-    # Given a late timer, and an earlier one that is set after it
+def test_alarms_fire_in_the_order_of_their_times() -> None:
+    # Given a late alarm, and an earlier one that is set after it
     alarms, fired = Alarms(), []
     alarms.on(0.5, lambda: fired.append("late"))
     alarms.on(0.05, lambda: fired.append("early"))
@@ -18,7 +18,7 @@ def test_timers_fire_in_the_order_of_their_times() -> None:
     assert fired == ["early", "late"]
 
 
-def test_a_cancelled_timer_does_not_fire() -> None:
+def test_a_cancelled_alarm_does_not_fire() -> None:
     alarms, fired = Alarms(), []
     cancelled, other = alarms.on(3600, lambda: fired.append("cancelled")), alarms.on(0, lambda: fired.append("other"))
     assert alarms.off(cancelled)
@@ -27,8 +27,8 @@ def test_a_cancelled_timer_does_not_fire() -> None:
     assert not alarms.off(other)
 
 
-def test_a_blocking_action_delays_no_other_timer() -> None:
-    # Given a timer whose action waits for the action of the next one
+def test_a_blocking_action_delays_no_other_alarm() -> None:
+    # Given an alarm whose action waits for the action of the next one
     alarms, second = Alarms(), threading.Event()
     done = threading.Event()
     alarms.on(0, lambda: second.wait(WITHIN_S) and done.set())
@@ -36,7 +36,7 @@ def test_a_blocking_action_delays_no_other_timer() -> None:
     assert done.wait(WITHIN_S)
 
 
-def test_an_action_that_raises_stops_no_other_timer() -> None:
+def test_an_action_that_raises_stops_no_other_alarm() -> None:
     alarms, fired, failed = Alarms(), [], []
     hook, threading.excepthook = threading.excepthook, failed.append
     try:

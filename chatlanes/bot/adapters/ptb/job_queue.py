@@ -27,7 +27,7 @@ from chatlanes.bot.adapters.ptb import job_plans as plans
 from chatlanes.bot.adapters.ptb.conversations import AnyApplication
 from chatlanes.bot.adapters.ptb.job_plans import JobError, When
 from chatlanes.bot.adapters.ptb.job_storage import Found, JobRecord, JobStorage, origin_of, record_of
-from chatlanes.bot.current import current
+from chatlanes.bot.current import current_or_none
 from chatlanes.bot.timers import MOST_BYTES
 from chatlanes.lanes.protocol.keys import SEEN_TTL_S
 
@@ -209,7 +209,7 @@ class LaneJobQueue(JobQueue[Any]):
         return LaneJob(self, record, None)  # its last time has passed
 
     def _set(self, record: JobRecord, at_ms: int | None, in_ms: int = 0) -> LaneJob:
-        if self._wanted is None or _in_update():
+        if self._wanted is None or current_or_none() is not None:
             self.storage.set(record, at_ms, in_ms)
         else:
             number = sum(each.record.identity == record.identity for each in self._wanted)
@@ -249,7 +249,7 @@ class LaneJobQueue(JobQueue[Any]):
     def _jobs(self, stored: list[Found], is_asked: Callable[[JobRecord], bool]) -> tuple[LaneJob, ...]:
         """The stored jobs, and those that the start of the bot is about to set."""
         found = {each.record.id: LaneJob(self, *each) for each in stored}
-        if not _in_update():
+        if current_or_none() is None:
             for record, at_ms, in_ms in self._wanted or ():
                 if is_asked(record):
                     due_ms = plans.ms_of(self._now()) + in_ms if at_ms is None else at_ms
@@ -257,7 +257,7 @@ class LaneJobQueue(JobQueue[Any]):
         return tuple(found.values())
 
     def _is_wanted(self, record: JobRecord) -> bool:
-        return not _in_update() and any(each.record.id == record.id for each in self._wanted or ())
+        return current_or_none() is None and any(each.record.id == record.id for each in self._wanted or ())
 
     @property
     def _zone(self) -> tzinfo:
@@ -326,11 +326,3 @@ def _of_start(record: JobRecord, number: int) -> JobRecord:
     """The record with an id that is the same in each process."""
     id_ = f"start:{record.callback}:{record.chat_id}:{record.user_id}:{number}"
     return replace(record, id=id_, origin=origin_of(record.plan, record.data))
-
-
-def _in_update() -> bool:
-    try:
-        current()
-    except LookupError:
-        return False
-    return True

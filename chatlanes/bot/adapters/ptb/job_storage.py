@@ -18,8 +18,9 @@ from zlib import crc32
 import orjson
 
 from chatlanes.bot.adapters.ptb.job_plans import JobError, Plan, plan_from, plan_json
-from chatlanes.bot.current import current
+from chatlanes.bot.current import current_or_none
 from chatlanes.bot.session.stored import Stored
+from chatlanes.bot.timers import id_prefix
 from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.protocol.commands import CancelTimer, NewMessage, SetTimer
 from chatlanes.lanes.protocol.replies import StoredTimer
@@ -204,7 +205,7 @@ class JobStorage:
             return
         lanes, queue = self._place(record)
         stored.stage_timer(
-            SetTimer(self._owner(record), name, self._prefix, queue, _packed(update), at_ms, in_ms, lanes)
+            SetTimer(self._owner(record), name, id_prefix(self._bot_id), queue, _packed(update), at_ms, in_ms, lanes)
         )
 
     def _schedule(
@@ -222,7 +223,7 @@ class JobStorage:
         lanes, queue = self._place(record)
         if once is not None:
             once = f"{self._bot_id}/{once[0]}", once[1]
-        message = NewMessage(self._prefix, queue, _packed(update), lanes, once)
+        message = NewMessage(id_prefix(self._bot_id), queue, _packed(update), lanes, once)
         owner = self._owner(record)
         self._ask(lambda store: store.schedule(message, owner, name, at_ms=at_ms, in_ms=in_ms, replaces=replaces))
 
@@ -245,11 +246,6 @@ class JobStorage:
 
     def _owner_of(self, name: str, shard: int | str) -> str:
         return f"{self._bot_id}/jobs/{plain(name)}{'/' if name else ''}{shard}"
-
-    @property
-    def _prefix(self) -> str:
-        """The id of a timer's message begins with it."""
-        return f"{self._bot_id}:timer:"
 
     @cached_property
     def _settings(self) -> Settings:
@@ -274,10 +270,8 @@ def origin_of(plan: Plan | None, data: str) -> str:
 
 def _stored_here() -> Stored | None:
     """None outside of an update, or if it has no lane."""
-    try:
-        return current().stored
-    except LookupError:
-        return None
+    ctx = current_or_none()
+    return None if ctx is None else ctx.stored
 
 
 def _found(timers: Iterable[StoredTimer]) -> list[Found]:
