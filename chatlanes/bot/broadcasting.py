@@ -14,6 +14,7 @@ from chatlanes.bot.session.stored import Stored
 from chatlanes.broadcasts import Broadcasts, Call, RecipientsError, checked_rate, feed_again
 from chatlanes.settings import Settings
 from chatlanes.telegram.client import prepare
+from chatlanes.telegram.methods import check_method
 
 #: `ctx.broadcast` for a larger number of chats would hold up the handler; the command reads a file of any length.
 MOST_RECIPIENTS = 1_000_000
@@ -65,5 +66,6 @@ def _call(method: str | None, handler: str | None, params: dict[str, Any]) -> Ca
         raise TypeError("ctx.broadcast: give a method with its parameters, or handler='module:function'")
     if handler:
         return Call(handler=handler)
+    check_method(str(method))
     prepare(str(method), {"chat_id": 1, **params})
     return Call(str(method), params)

@@ -36,6 +36,7 @@ from chatlanes.cli.formatting import age, bar, moment, number, table
 from chatlanes.settings import Settings
 from chatlanes.settings.imports import BotImportError
 from chatlanes.telegram.client import prepare
+from chatlanes.telegram.methods import check_method
 
 #: The time over which the rate is measured.
 RATE_OVER_S = 1.0
@@ -275,6 +276,7 @@ def _call(settings: Settings, given: dict[str, Any]) -> Call:
     if given["method"] == "sendMessage" and not str(params.get("text", "")).strip():
         raise CommandError("sendMessage has no text: give --text-file FILE or --param text=Hello")
     try:
+        check_method(given["method"])
         prepare(given["method"], {"chat_id": 1, **params})
     except (TypeError, ValueError) as error:
         raise CommandError(str(error)) from None

@@ -90,6 +90,20 @@ def test_a_text_that_is_not_utf8_is_refused(cli: Cli, tmp_path: Path) -> None:
     assert (cli.code, "text.txt: it is not UTF-8" in said) == (1, True)
 
 
+@pytest.mark.usefixtures("with_token")
+@pytest.mark.parametrize(
+    ("method", "sentence"),
+    [
+        ("sendMesage", "sendMesage is not a method of the Bot API 10.3; did you mean sendMessage?"),
+        ("fooBar", "fooBar is not a method of the Bot API 10.3: a handler can call a newer method"),
+    ],
+)
+def test_a_method_that_does_not_exist_starts_nothing(cli: Cli, tmp_path: Path, method: str, sentence: str) -> None:
+    (tmp_path / "chats.txt").write_text("7\n")
+    started = cli.said("broadcast", "start", "--to", str(tmp_path / "chats.txt"), "--method", method)
+    assert (started, cli.code) == ([sentence], 1)
+
+
 def test_without_a_token_a_broadcast_is_found_by_its_id(cli: Cli) -> None:
     # Given broadcasts of two bots
     stored(cli, 1, "b1")

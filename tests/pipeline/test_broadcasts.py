@@ -270,7 +270,7 @@ def test_the_command_refuses_what_cannot_work(make_pipeline: MakePipeline, tmp_p
         ("--sessions", *says_hi, "--rate", "100"): "a rate of 100 per second must be paid",
         ("--sessions", "--handler", "tests.support.bots:nothing"): "tests.support.bots has no nothing",
         ("--sessions", "--method", "sendMessage"): "sendMessage has no text",
-        ("--sessions", "--method", "send message"): "'send message' is not a method of the Bot API",
+        ("--sessions", "--method", "send message"): "send message is not a method of the Bot API",
         ("--sessions", *says_hi, "--handler", "tests.support.bots:greet"): "give what is done for each chat",
     }.items():
         refused = pipeline.command("lanes", "broadcast", "start", *arguments)

@@ -16,11 +16,11 @@ from starlette.responses import Response
 
 from chatlanes.sandbox.simulator.bot import SimulatedBot
 from chatlanes.sandbox.simulator.calls.files import FileStore
-from chatlanes.sandbox.simulator.calls.methods import METHODS
 from chatlanes.sandbox.simulator.calls.params import Params, RefusedError
 from chatlanes.sandbox.simulator.faults import Fault, slowed
 from chatlanes.sandbox.simulator.responses import refusal, result, result_of_updates
 from chatlanes.sandbox.simulator.updates.long_polls import GetUpdatesConflictError
+from chatlanes.telegram.methods import METHODS
 
 _TOKEN = re.compile(r"\d+:[\w-]+")
 #: A client may name here the update that it calls for, as `<bot>:<update_id>`.

@@ -1,10 +1,16 @@
 """The simulator answers methods as Telegram does, and records its calls."""
 
+import re
+import subprocess
+import sys
+
 import pytest
 import requests
 
 from chatlanes.sandbox.simulator import Simulator
-from tests.sandbox.calling import PATIENCE_S, BotClient, text_update, wait_until
+from chatlanes.sandbox.simulator.client import READY
+from tests.sandbox.calling import PATIENCE_S, BotClient, ended_when_late, text_update, wait_until
+from tests.support import ROOT
 
 LONG = "x" * 4097
 ALBUM = [{"type": "photo", "media": "a"}, {"type": "video", "media": "b"}]
@@ -13,6 +19,17 @@ ALBUM = [{"type": "photo", "media": "a"}, {"type": "video", "media": "b"}]
 def test_get_me_is_the_bot_of_the_token(bot: BotClient) -> None:
     me = bot.result("getMe")
     assert (me["id"], me["is_bot"]) == (1, True)
+
+
+def test_the_documented_token_is_that_of_a_simulator_started_by_hand() -> None:
+    tokens = set(re.findall(r"\b\d+:[A-Z]+\b", (ROOT / "docs/sandbox.md").read_text()))
+    command = [sys.executable, "-m", "chatlanes.sandbox.simulator", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as by_hand, ended_when_late(by_hand):
+        assert by_hand.stdout
+        url = by_hand.stdout.readline().removeprefix(READY).strip()
+        answers = {token: requests.get(f"{url}/bot{token}/getMe", timeout=PATIENCE_S).status_code for token in tokens}
+        by_hand.terminate()
+    assert answers == {"1:SIMULATED": 200}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import telegram
 from aiogram.types import ChatFullInfo, ChatMemberMember, Message, Poll
 
 from chatlanes.sandbox.simulator import Simulator
-from chatlanes.sandbox.simulator.calls.methods import METHODS
+from chatlanes.telegram.methods import METHODS
 from tests.sandbox.calling import PATIENCE_S, BotClient
 
 BUTTONS = {"inline_keyboard": [[{"text": "More", "callback_data": "more"}, {"text": "Site", "url": "https://a.b"}]]}
