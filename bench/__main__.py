@@ -1,6 +1,7 @@
 """python -m bench: measure the core rows, or every row at greater sizes with --all; print a table and write JSON.
 
-`python -m bench report FILE …` writes the figures into the documentation (report/publish.py).
+`python -m bench report FILE …` writes the figures into the documentation (report/publish.py); `python -m bench check`
+fails if these are older than the code (report/check.py).
 Exit code 0 whether goals are met or missed; anything else if a measured program failed.
 """
 
@@ -21,15 +22,15 @@ import orjson
 from bench.measure.figures import Result
 from bench.measure.harness import BenchFailedError, Harness
 from bench.measure.scale import FULL, QUICK, WIDE, Scale
-from bench.report import machine, publish, table
+from bench.report import check, machine, publish, table
 from bench.rows import CORE, ROWS
 
 DATA = Path(".data/bench")
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["report"]:
-        publish.main(sys.argv[2:])
+    if sys.argv[1:2] in (["check"], ["report"]):
+        {"check": check, "report": publish}[sys.argv[1]].main(sys.argv[2:])
         return
     options = _parser().parse_args()
     # Interrupt the main thread, so that the context managers end every server and worker.
@@ -48,7 +49,7 @@ def _run(options: argparse.Namespace, harness: Harness) -> None:
     began_s = time.monotonic()
     command = _command(options)
     here = machine.describe(harness)
-    about = {"command": command, "commit": machine.commit(), "machine": here}
+    about = {"command": command, "commit": machine.commit(), "code": check.digest(), "machine": here}
     results: list[Result] = []
     for name in options.only or (ROWS if options.all else CORE):
         harness.report(name)

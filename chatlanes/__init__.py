@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from chatlanes.bot import Bot, Context, Schedule, SessionError, Timer, UpdateTimeoutError
     from chatlanes.bot.current import current
     from chatlanes.poller import run
+    from chatlanes.poller.webhook.factory import webhook
     from chatlanes.settings import Settings, SettingsError, load
     from chatlanes.tasks.app import app
     from chatlanes.telegram import errors
@@ -36,6 +37,7 @@ _PUBLIC = {
     "keys_of": "chatlanes.updates.routing",
     "load": "chatlanes.settings",
     "run": "chatlanes.poller",
+    "webhook": "chatlanes.poller.webhook.factory",
 }
 _MODULES = {"errors": "chatlanes.telegram.errors", "lanes": "chatlanes.lanes", "traces": "chatlanes.traces"}
 
@@ -57,6 +59,7 @@ __all__ = [
     "load",
     "run",
     "traces",
+    "webhook",
 ]
 
 

@@ -69,7 +69,7 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> None:
 def merged(entries: list[Entry], document: Entry) -> list[Entry]:
     """A new measurement replaces the older one of its case; new cases are added at the end of their row."""
     here = document["machine"]
-    about = {"command": document["command"], "at": document["at"], "commit": document["commit"]}
+    about = {name: document[name] for name in ("command", "at", "commit", "code")}
     about |= {"machine": machine.line(here), "moment": machine.moment(here)}
     fresh = {(each["row"], each["case"]): {**each, "measured": about} for each in document["results"]}
     kept = [fresh.pop((each["row"], each["case"]), each) for each in entries]
@@ -115,14 +115,14 @@ def _shown(entries: Sequence[Entry]) -> str:
 def _measured(entries: Sequence[Entry]) -> str:
     """The commands, commits and machines of these figures."""
     runs = dict.fromkeys(
-        f"`{_make(each['command'])}` at {each['commit']} on {each['at'][:10]} ({each['moment']})"
+        f"`{make(each['command'])}` at {each['commit']} on {each['at'][:10]} ({each['moment']})"
         for each in (entry["measured"] for entry in entries)
     )
     places = dict.fromkeys(entry["measured"]["machine"] for entry in entries)
     return f"Measured by {'; by '.join(runs)}, on {'; '.join(places)}.\n"
 
 
-def _make(command: str) -> str:
+def make(command: str) -> str:
     """The make target for a `python -m bench …` command."""
     words = command.removeprefix("python -m bench").split()
     target = "make bench-all" if "--all" in words else "make bench"

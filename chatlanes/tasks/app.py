@@ -3,11 +3,12 @@
 Importing it reads no settings and opens no connection. An invalid setting ends the command with one sentence.
 """
 
+import sys
 from contextlib import suppress
 from functools import cache
 from typing import Any
 
-from celery import Celery, signals
+from celery import Celery, _state, current_app, signals
 from celery.utils.log import get_task_logger
 from kombu.utils.functional import maybe_list
 from redis.exceptions import RedisError
@@ -15,7 +16,7 @@ from redis.exceptions import RedisError
 from chatlanes import lanes, traces
 from chatlanes.logs.process import give_up, warn_of_settings
 from chatlanes.tasks import flower
-from chatlanes.tasks.settings import broadcast_queues, celery_options, express_queues, settings
+from chatlanes.tasks.settings import ORDINARY_QUEUE, broadcast_queues, celery_options, express_queues, settings
 from chatlanes.updates.deployments import ForeignDeployment, Presence
 from chatlanes.updates.queues import left_behind, unknown
 
@@ -32,10 +33,18 @@ def worker_log(app: Celery) -> Any:
     return WorkerLog(app, settings())
 
 
-app = Celery("chatlanes", set_as_current=True, log=worker_log)
+class BotApp(Celery):
+    """A bot's project may have a Celery app of its own. That one stays the current app, with which `shared_task`
+    publishes.
+    """
+
+    def set_current(self) -> None:
+        if _state._tls.current_app is None:
+            super().set_current()
+
+
+app = BotApp("chatlanes", log=worker_log)
 lanes.install(app, fast=lambda: settings().fast == "1")
-
-
 app.add_defaults(celery_options)
 
 
@@ -79,8 +88,9 @@ def log_leftovers(**_: Any) -> None:
 
 
 @signals.celeryd_init.connect(weak=False)
-def remember_excluded_queues(instance: Any, options: dict[str, Any], **_: Any) -> None:
+def remember_queues(instance: Any, options: dict[str, Any], **_: Any) -> None:
     instance.excluded_queues = frozenset(options.get("exclude_queues") or ())
+    instance.requested_queues = frozenset(options.get("queues") or ())
 
 
 @signals.celeryd_after_setup.connect(weak=False)
@@ -100,6 +110,28 @@ def find_bot(**_: Any) -> None:
     from chatlanes.tasks.bots import bots
 
     bots()
+
+
+@signals.worker_init.connect(weak=False)
+def close_connections_of_django(sender: Any, **_: Any) -> None:
+    """After each task, the connections to Django's databases are closed, as in every Celery worker of a Django project.
+
+    Runs after `find_bot`, because the bot may have set up Django. Celery sets this up itself only if it finds
+    DJANGO_SETTINGS_MODULE earlier, and never for the thread on which Django's ORM runs for coroutines.
+    """
+    django = sys.modules.get("django")
+    if django is None or not django.apps.apps.ready:
+        return
+    from asgiref.sync import SyncToAsync
+    from celery.fixups.django import DjangoWorkerFixup
+    from django.db import close_old_connections
+
+    if not any(app._fixups):
+        sender.django = DjangoWorkerFixup(app)  # signals hold no reference to it
+        sender.django.worker = sender
+        sender.django.install()
+    thread = SyncToAsync.single_thread_executor
+    signals.task_prerun.connect(lambda **_: thread.submit(close_old_connections), weak=False)
 
 
 @signals.worker_init.connect(weak=False)
@@ -136,6 +168,31 @@ def watch_schedules(**_: Any) -> None:
 @signals.worker_shutdown.connect(weak=False)
 def withdraw_announcement(**_: Any) -> None:
     presence().leave()
+
+
+@signals.celeryd_after_setup.connect(weak=False)
+def use_app_of_project(instance: Any, **_: Any) -> None:
+    """If the bot's project has a Celery app of its own, make it the current app of every thread and child: then
+    `shared_task` publishes to the queues of the project.
+
+    The workers of the project run its tasks. Their queue may be the ordinary one, in this Redis: then this worker would
+    fetch tasks that it does not know, and Celery discards those.
+    """
+    project = current_app._get_current_object()
+    if project is app:
+        return
+
+    def use(**_: Any) -> None:
+        project.set_current()
+        project.set_default()
+
+    use()
+    signals.worker_process_init.connect(use, weak=False)
+    if ORDINARY_QUEUE not in instance.requested_queues:
+        app.amqp.queues.deselect(ORDINARY_QUEUE)
+        logger.info(
+            "not reading the queue %s: it belongs to the Celery app of the project, %s", ORDINARY_QUEUE, project.main
+        )
 
 
 @signals.celeryd_after_setup.connect(weak=False)

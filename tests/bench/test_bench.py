@@ -9,6 +9,7 @@ import math
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from bench.load.updates import make_update, make_updates, stamp
 from bench.measure.figures import Goal, Result, Side, Spread, fullest, percentile, ratios, steady_rate
 from bench.measure.harness import ROOT
 from bench.measure.scale import UPDATE_BYTES
-from bench.report import publish
+from bench.report import check, publish
 from bench.report.table import document, number, table
 from bench.rows import CORE, ROWS
 from bench.systems.backlogs import lane_message
@@ -217,6 +218,64 @@ def test_quick_run(rows: dict[str, int], tmp_path: Path) -> None:
     assert {"processor", "python", "packages", "server", "fsync_ms", "load"} <= written_json["machine"].keys()
 
 
+#: A product with one part that is measured, and one that is not.
+PRODUCT = {
+    "lanes/turn.py": "def turn():\n    return 1\n",
+    "lanes/lua/turn.lua": "return 1\n",
+    "sandbox/page.py": "A = 1\n",
+}
+
+
+@pytest.fixture
+def product(tmp_path: Path) -> Path:
+    """A repository with PRODUCT, committed on 1 February, and a figure that was measured on it on 3 January."""
+    for name, text in PRODUCT.items():
+        (tmp_path / "chatlanes" / name).parent.mkdir(parents=True)
+        (tmp_path / "chatlanes" / name).write_text(text)
+    measured = {"command": "python -m bench --all", "commit": "c0ffee", "at": "2026-01-03T00:00:00Z"}
+    measured["code"] = check.digest(tmp_path)
+    (tmp_path / publish.FIGURES).mkdir(parents=True)
+    (tmp_path / publish.FIGURES / "bench.json").write_bytes(orjson.dumps([{"row": "costs", "measured": measured}]))
+    git = ["git", "-c", "user.name=A", "-c", "user.email=a@example.org"]
+    dated = {**os.environ, "GIT_COMMITTER_DATE": "2026-02-01T00:00:00Z"}
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "the product"]):
+        subprocess.run([*git, *command], cwd=tmp_path, env=dated, check=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_other_code"),
+    [
+        ("lanes/turn.py", '"""A docstring."""\n# a comment\ndef turn():\n    "Another."\n    return (1)\n', False),
+        ("lanes/turn.py", "def turn():\n    return 2\n", True),
+        ("lanes/turn.py", "def turn() -> int:\n    return 1\n", True),
+        ("lanes/lua/turn.lua", "-- a comment\n\n  return 1\n", False),
+        ("lanes/lua/turn.lua", "return 2\n", True),
+        ("lanes/new.py", "", True),
+        ("sandbox/page.py", "A = 2\n", False),
+    ],
+)
+def test_figures_are_stale_when_the_measured_code_is_other_code(
+    product: Path, name: str, text: str, is_other_code: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (product / "chatlanes" / name).write_text(text)
+    with pytest.raises(SystemExit) if is_other_code else nullcontext():
+        check.main([], product)
+    said = capsys.readouterr().err
+    assert ("  make bench-all at c0ffee on 2026-01-03: costs\n" in said) == is_other_code
+    assert ("python -m bench report --anew .data/bench/all.json" in said) == is_other_code
+
+
+@pytest.mark.parametrize(("days", "fails"), [(28, True), (29, False)])
+def test_grace_counts_from_the_measurement_to_the_last_change(
+    product: Path, days: int, fails: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (product / "chatlanes/lanes/turn.py").write_text("")
+    with pytest.raises(SystemExit) if fails else nullcontext():
+        check.main([f"--grace-days={days}"], product)
+    assert ("becomes one when the code is changed after 2026-02-01" in capsys.readouterr().err) != fails
+
+
 def test_report_uses_the_newest_figures(tmp_path: Path) -> None:
     # Given a page with a table for one row, and two runs that measured its case; the first also measured another case
     page = tmp_path / "README.md"
@@ -230,6 +289,7 @@ def test_report_uses_the_newest_figures(tmp_path: Path) -> None:
         about = {
             "command": f"python -m bench --rounds {place}",
             "commit": "c0ffee",
+            "code": "d1635",
             "at": "2026-01-02T03:04:05Z",
             "seconds": 1,
         }

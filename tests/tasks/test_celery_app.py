@@ -108,10 +108,10 @@ def test_tls_checks_certificates(tmp_path: Path) -> None:
 def test_worker_of_any_queue_also_reads_the_queues_for_payments_and_broadcasts(tmp_path: Path) -> None:
     program = (
         "from types import SimpleNamespace as New\n"
-        "from chatlanes.tasks.app import app, read_further_queues, remember_excluded_queues\n"
+        "from chatlanes.tasks.app import app, read_further_queues, remember_queues\n"
         "def read(*selected, without=()):\n"
         "    worker = New(app=app)\n"
-        "    remember_excluded_queues(instance=worker, options={'exclude_queues': without})\n"
+        "    remember_queues(instance=worker, options={'exclude_queues': without})\n"
         "    app.amqp.queues.select(selected)\n"
         "    read_further_queues(instance=worker)\n"
         "    print(*sorted(app.amqp.queues.consume_from), sep=',')\n"
@@ -122,6 +122,46 @@ def test_worker_of_any_queue_also_reads_the_queues_for_payments_and_broadcasts(t
     )
     shown = says(tmp_path, program).split()
     assert shown == ["broadcasts.0,updates.1,updates.express", "updates.1", "updates.express", "celery"]
+
+
+@pytest.mark.parametrize(
+    ("begin", "requested", "current", "reads"),
+    [
+        ("", [], "chatlanes", True),
+        ("from celery import Celery; Celery('shop')", [], "shop", False),
+        ("from celery import Celery; Celery('shop')", ["celery"], "shop", True),
+        ("from celery import Celery; Celery('shop', set_as_current=False)", [], "chatlanes", True),
+    ],
+    ids=["no other app", "an app of the project", "-Q celery", "not a current app"],
+)
+def test_shared_tasks_belong_to_the_app_of_the_project(
+    tmp_path: Path, begin: str, requested: list[str], current: str, reads: bool
+) -> None:
+    # Given a worker whose bot has imported an app of its project, or none
+    program = (
+        "from types import SimpleNamespace as New\n"
+        "from threading import Thread\n"
+        "from celery import current_app, shared_task\n"
+        "from celery.app.trace import setup_worker_optimizations\n"
+        "from chatlanes.tasks.app import app, use_app_of_project\n"
+        "import chatlanes.tasks.update\n"
+        "def pack(): ...\n"
+        "shared_task(name='shop.pack')(pack)\n"
+        f"{begin}\n"
+        "setup_worker_optimizations(app)\n"
+        f"use_app_of_project(instance=New(requested_queues={requested}))\n"
+        "print(current_app.main, 'celery' in app.amqp.queues.consume_from)\n"
+        "Thread(target=lambda: print(current_app.main)).start()\n"
+    )
+    # Then shared_task publishes with it in every thread, and its tasks are left to its workers
+    assert says(tmp_path, program) == f"{current} {reads}\n{current}"
+
+
+def test_import_of_the_app_does_not_replace_the_app_of_a_web_server(tmp_path: Path) -> None:
+    program = (
+        "from celery import Celery, current_app; Celery('shop'); from chatlanes import app; print(current_app.main)"
+    )
+    assert says(tmp_path, program) == "shop"
 
 
 def test_import_error_in_our_modules_keeps_its_traceback(tmp_path: Path) -> None:

@@ -91,7 +91,8 @@ class Hook:
         refused = self.validator.refusal(client, headers)
         if refused:
             return await self._refuse(refused, send)
-        scope["state"][PEER].authenticated()
+        if peer := scope.get("state", {}).get(PEER):  # other servers have none
+            peer.authenticated()
         if not self.intake.has_room():
             return await _answer_unavailable(send)
         update = await _update_from(receive)

@@ -7,8 +7,9 @@ from ipaddress import ip_network
 from urllib.parse import unquote, urlsplit
 
 from redis.exceptions import RedisError
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from chatlanes.poller.factory import check
 from chatlanes.poller.webhook.app import Hook, application
 from chatlanes.poller.webhook.intake import HookIntake
 from chatlanes.poller.webhook.validation import RequestValidator
@@ -32,6 +33,24 @@ def receiver_of(settings: Settings) -> tuple[ASGIApp, list[Hook]]:
             return False
 
     return application(hooks, is_ready), hooks
+
+
+def webhook(app: ASGIApp, settings: Settings) -> ASGIApp:
+    """An ASGI app that receives updates, and passes all other requests to `app`: the webhook in a web server of yours.
+
+    It answers POST requests to the path of WEBHOOK_URL as `chatlanes webhook` does. For Starlette and FastAPI it is a
+    middleware: `app.add_middleware(webhook, settings=load())`. Raises SettingsError, OrderByError, CollectError,
+    FilterError.
+    """
+    for bot in settings.served:
+        check(bot)
+    hooks = {hook.path: hook for hook in map(hook_of, settings.served)}
+
+    async def with_webhook(scope: Scope, receive: Receive, send: Send) -> None:
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        await (hooks.get(scope["path"], app) if is_post else app)(scope, receive, send)
+
+    return with_webhook
 
 
 def hook_of(bot: Settings) -> Hook:

@@ -61,12 +61,9 @@ class GroupCommit:
     _working: asyncio.Task[None] | None = field(default=None, init=False)
     _due: asyncio.TimerHandle | None = field(default=None, init=False)
     _calls: "SimpleQueue[PendingAppend]" = field(default_factory=SimpleQueue, init=False)
+    _thread: Thread | None = field(default=None, init=False)
     _logged_at_s: float = field(default=float("-inf"), init=False)
     _trouble: str = field(default="", init=False)
-
-    def __post_init__(self) -> None:
-        # A daemon, so that a Redis that does not answer cannot delay the exit.
-        Thread(target=self._append_forever, name=self.name, daemon=True).start()
 
     async def add(self, update: Any) -> None:
         """Returns when Redis holds the update durably. Raises NotDurableError."""
@@ -132,6 +129,10 @@ class GroupCommit:
     # -- the thread that waits for Redis
 
     async def _append_on_thread(self, updates: list[Any]) -> Appended:
+        if self._thread is None or not self._thread.is_alive():  # a server may load the app before it forks
+            # A daemon, so that a Redis that does not answer cannot delay the exit.
+            self._thread = Thread(target=self._append_forever, name=self.name, daemon=True)
+            self._thread.start()
         call = PendingAppend(updates, asyncio.get_running_loop().create_future())
         self._calls.put(call)
         return await call.answer
