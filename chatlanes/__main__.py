@@ -1,19 +1,18 @@
 """The `chatlanes` command, also `python -m chatlanes`.
 
-Each sub-command takes the options of its program and ends with its exit code. Those of Celery are the
-commands of `celery -A chatlanes`.
+Its sub-commands are programs of their own, which are imported when they are used. Those of Celery are the commands of
+`celery -A chatlanes`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from importlib import import_module
+from typing import Any
 
 import click
 
 Arguments = tuple[str, ...]
-#: Runs a command with its arguments. Returns its exit code, or a sentence that goes to stderr, with code 1.
-Run = Callable[[Arguments], int | str]
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -21,84 +20,73 @@ Run = Callable[[Arguments], int | str]
 def main() -> None:
     """Every Telegram update one Celery task: in order per chat, none lost.
 
-    `chatlanes COMMAND --help` lists the options of a command.
+    To try a bot without a token:
+
+    \b
+        chatlanes sandbox --bot mybot:handle
+
+    Settings (BOT, BOT_TOKEN, REDIS_URL, …) come from the environment, or from the file .env in this folder; `chatlanes
+    settings` describes them. `chatlanes COMMAND --help` lists the options of a command.
     """
 
 
-def _command(name: str, help_text: str) -> Callable[[Run], click.Command]:
-    """A sub-command that passes all its arguments, `--help` included, to its program."""
+class Program(click.Command):
+    """A command of another module: `path` is module:attribute."""
 
-    def decorate(run: Run) -> click.Command:
-        @main.command(
+    def __init__(self, name: str, path: str, short_help: str) -> None:
+        super().__init__(name, short_help=short_help)
+        self._path = path
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        module, _, attribute = self._path.partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command.make_context(info_name, args, parent, **extra)
+
+
+class CeleryProgram(click.Command):
+    """A command of Celery, with all its arguments, `--help` included."""
+
+    def __init__(self, name: str, short_help: str) -> None:
+        super().__init__(
             name,
-            help=help_text,
-            short_help=help_text,
+            callback=lambda arguments: _celery(name, arguments),
+            params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
+            short_help=short_help,
             add_help_option=False,
             context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
         )
-        @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-        def forward(arguments: Arguments) -> None:
-            sys.exit(run(arguments))
-
-        return forward
-
-    return decorate
 
 
-def _celery(command: str, arguments: Arguments) -> int:
+def _celery(command: str, arguments: Arguments) -> None:
     from celery import maybe_patch_concurrency
 
     given = ["-A", "chatlanes", command, *arguments]
     maybe_patch_concurrency(["celery", *given])  # before anything else is imported: gevent replaces sockets
     from celery.bin.celery import celery
 
+    from chatlanes.cli.celery_commands import describe_worker, flower_command
+
+    describe_worker(celery.commands["worker"])
+    if command == "flower":
+        celery.add_command(flower_command(celery.commands["flower"]))
     if not {"-D", "--detach"}.isdisjoint(arguments):
         sys.argv[1:] = given  # what Celery runs in the background, as `python -m celery`
-    code: int = celery.main(given, prog_name="chatlanes", auto_envvar_prefix="CELERY") or 0
-    return code
+    names = click.get_current_context().help_option_names
+    celery.main(given, prog_name="chatlanes", auto_envvar_prefix="CELERY", help_option_names=names)
 
 
-@_command("worker", "Process updates: a Celery worker.")
-def worker(arguments: Arguments) -> int:
-    return _celery("worker", arguments)
-
-
-@_command("flower", "Show workers and tasks in the browser: Flower.")
-def flower(arguments: Arguments) -> int:
-    return _celery("flower", arguments)
-
-
-@_command("lanes", "Show the lanes, replay buried updates, pause and resume.")
-def lanes(arguments: Arguments) -> int:
-    return _celery("lanes", arguments)
-
-
-@_command("poller", "Fetch updates by long polling; `replay FILE` reads a file.")
-def poller(arguments: Arguments) -> int:
-    from chatlanes.poller.__main__ import main as poll
-
-    return poll(arguments)
-
-
-@_command("webhook", "Receive updates by webhook; `set`, `info`, `delete` manage it.")
-def webhook(arguments: Arguments) -> int:
-    from chatlanes.poller.__main__ import main as poll
-
-    return poll(("webhook", *arguments))
-
-
-@_command("sandbox", "Run everything on this machine, with a simulated Telegram in the browser.")
-def sandbox(arguments: Arguments) -> int | str:
-    from chatlanes.sandbox.__main__ import main as run
-
-    return run(arguments)
-
-
-@_command("settings", "Print the settings as Markdown or as a .env file.")
-def settings(arguments: Arguments) -> int:
-    from chatlanes.settings.__main__ import main as show
-
-    return show(arguments)
+for program in (
+    CeleryProgram("flower", "Show workers and updates in the browser: Flower."),
+    CeleryProgram("lanes", "Show the lanes, replay buried updates, pause and resume."),
+    Program("poller", "chatlanes.poller.__main__:poller", "Fetch updates by long polling; `replay` reads a file."),
+    Program("sandbox", "chatlanes.sandbox.__main__:sandbox", "Run everything here, with a simulated Telegram."),
+    Program("settings", "chatlanes.settings.__main__:settings", "Print the settings as Markdown or as a .env file."),
+    Program("webhook", "chatlanes.poller.webhook.command:webhook", "Receive updates by webhook; `set` registers it."),
+    CeleryProgram("worker", "Run the bot on updates: a Celery worker."),
+):
+    main.add_command(program)
 
 
 if __name__ == "__main__":

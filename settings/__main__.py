@@ -1,9 +1,7 @@
 """`python -m settings …`."""
 
-import sys
-
-from chatlanes.settings.__main__ import main
+from chatlanes.settings.__main__ import settings
 from chatlanes.settings.imports import warn_of_hidden_module
 
 warn_of_hidden_module("settings")
-sys.exit(main())
+settings(prog_name="chatlanes settings")

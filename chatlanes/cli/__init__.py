@@ -15,7 +15,18 @@ import click
 SUB_COMMANDS = ("broadcast", "chat", "check", "dead", "metrics", "pausing", "schedules", "status", "timers")
 
 
-class _LazyGroup(click.Group):
+class Group(click.Group):
+    """Shows the whole first sentence of each sub-command, which click would cut. Its sub-groups do, too."""
+
+    group_class = type
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        names = self.list_commands(ctx)
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.commands[name].get_short_help_str(limit=1000)) for name in names])
+
+
+class _LazyGroup(Group):
     """The group of command.py with its sub-commands, imported on first use."""
 
     @cached_property
@@ -23,6 +34,7 @@ class _LazyGroup(click.Group):
         for module in SUB_COMMANDS:
             import_module(f"chatlanes.cli.{module}")
         group: click.Group = import_module("chatlanes.cli.command").lanes
+        self.commands = group.commands
         return group
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -36,6 +48,12 @@ class _LazyGroup(click.Group):
         return super().invoke(ctx)
 
 
-lanes = _LazyGroup(name="lanes", help="Show the lanes, handle buried updates, pause and resume, check the deployment.")
+HELP = """Show the lanes, handle buried updates, pause and resume, check the deployment.
+
+`chatlanes lanes` takes REDIS_URL, BOT_TOKEN and all other settings from the environment, or from the file .env in this
+folder. Without them it uses the sandbox that runs in this folder. `celery -A yours lanes` is for an app of your own.
+"""
+
+lanes = _LazyGroup(name="lanes", help=HELP)
 
 __all__ = ["lanes"]

@@ -11,7 +11,7 @@ from chatlanes.bot.session.stored import SESSION
 from chatlanes.cli.collected import with_size
 from chatlanes.cli.command import CommandContext, command
 from chatlanes.cli.formatting import age, moment, table
-from chatlanes.cli.selection import is_of_chat, wanted
+from chatlanes.cli.selection import OfChat, chat_argument, is_of_chat, wanted
 from chatlanes.cli.status import doing
 from chatlanes.cli.timers import shown, timers_of_chat
 from chatlanes.lanes.monitoring import inspection
@@ -25,8 +25,8 @@ MOST_SHOWN = 20
 MOST_TIMERS = 5
 
 
-@command("chat")
-@click.argument("chat", metavar="CHAT")
+@command("chat", cls=OfChat)
+@chat_argument
 @click.option("--bot", metavar="NAME", help="Only this bot.")
 @click.option("--content", "with_content", is_flag=True, help="Show the content of the session, not only its size.")
 def chat(lanes: CommandContext, chat: str, bot: str | None, with_content: bool) -> None:

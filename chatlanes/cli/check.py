@@ -67,7 +67,7 @@ def of_redis(lanes: CommandContext, replicas: int) -> Iterator[Finding]:
     except ServerUnfit as unfit:
         yield Finding(False, "redis", str(unfit))
         return
-    yield Finding(True, "redis", f"{name} answers in {took_ms:.1f} ms")
+    yield Finding(True, "redis", f"{name} at {lanes.place} answers in {took_ms:.1f} ms")
     kept = durability(lanes.client)
     yield Finding(kept.safe, "durability", str(kept))
     for sentence in advice(lanes.client, replicas):
@@ -234,7 +234,7 @@ def findings(lanes: CommandContext, bots: Iterable[Settings], replicas: int) -> 
         yield from of_redis(lanes, replicas)
         yield of_clock(lanes)
     except RedisError as error:
-        yield Finding(False, "redis", f"{lanes.place} does not answer: {complaint(error)}")
+        yield Finding(False, "redis", lanes.no_answer(error))
         return
     for loss in inspection.losses(lanes.client):
         yield Finding(False, "loss", data_loss.sentence(loss))

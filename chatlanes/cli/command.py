@@ -5,6 +5,7 @@ Exit codes: 0; 1 if a check fails or nothing is found; 2 for an invalid argument
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,13 +15,14 @@ from urllib.parse import urlsplit
 
 import click
 from redis import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import ConnectionError, RedisError, TimeoutError  # noqa: A004
 
+from chatlanes.cli import Group
 from chatlanes.lanes.errors import LanesError, complaint
 from chatlanes.lanes.protocol.keys import group_of
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.transport.channel import LANES_ARGUMENT
-from chatlanes.settings import Settings
+from chatlanes.settings import Settings, running_sandbox
 
 
 class CommandError(click.ClickException):
@@ -83,8 +85,19 @@ class CommandContext:
         found = self.settings()
         return found.served if found else ()
 
+    def no_answer(self, error: RedisError) -> str:
+        """The sentence for a Redis that does not answer. For the chatlanes app it says where the address comes from."""
+        sentence = f"Redis at {self.place} does not answer: {complaint(error).rstrip('.')}."
+        settings = self.settings()
+        if settings is None or type(error) not in (ConnectionError, TimeoutError):  # not one that asks for a password
+            return sentence
+        sandbox = running_sandbox.find().get("REDIS_URL", settings.redis_url)
+        if sandbox != settings.redis_url:
+            return f"{sentence} A sandbox runs in this folder, at {sandbox}: unset REDIS_URL and BOT_TOKEN to use it"
+        return f"{sentence} Start Redis there, set REDIS_URL, or change to the folder in which your sandbox runs"
 
-@click.group(name="lanes")
+
+@click.group(name="lanes", cls=Group)
 @click.pass_context
 def lanes(ctx: click.Context) -> None:
     """Show the lanes, handle buried updates, pause and resume, check the deployment."""
@@ -93,6 +106,8 @@ def lanes(ctx: click.Context) -> None:
         raise CommandError(
             "this app has no lanes: call chatlanes.lanes.install(app) where it is created, or use `chatlanes lanes`"
         )
+    if app.main == "chatlanes":
+        os.environ.update(running_sandbox.supplied())  # before the app reads its settings
     ctx.obj = CommandContext(app)
 
 
@@ -105,7 +120,7 @@ def command(name: str, group: click.Group = lanes, **options: Any) -> Callable[[
             try:
                 function(ctx.obj, **arguments)
             except RedisError as error:
-                raise CommandError(f"Redis ({ctx.obj.place}) does not answer: {complaint(error)}") from None
+                raise CommandError(ctx.obj.no_answer(error)) from None
             except LanesError as error:
                 raise CommandError(str(error)) from None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any
 
 import click
@@ -63,7 +64,8 @@ def list_(lanes: CommandContext, chat: str | None, bot: str | None, limit: int, 
 def show(lanes: CommandContext, message_id: str, as_json: bool) -> None:
     """Show one buried update: its lanes, its errors with tracebacks, and its content as Telegram sent it.
 
-    If it was collected with others, all of them are shown: they are one dead letter.
+    Attempts that failed in the same way have one traceback. If it was collected with others, all of them are shown:
+    they are one dead letter.
     """
     client = lanes.client
     record = _buried(lanes, message_id)
@@ -84,9 +86,11 @@ def show(lanes: CommandContext, message_id: str, as_json: bool) -> None:
         click.echo(f"one run of {record.size} updates: {', '.join(ids_of(client, record))}")
     click.echo(f"appended {moment(record.appended_us / 1000)}, buried {moment(buried_ms)}, queue {record.queue}")
     click.echo(f"lanes {', '.join(record.lanes) or '(none)'}; {len(problems)} errors, {record.died} deaths")
-    for problem in problems:
-        click.echo(f"\n{moment(problem.get('at_ms', 0))}  {problem.get('type')}: {problem.get('message')}")
-        click.echo(str(problem.get("traceback", "")).rstrip())
+    for traceback, same in groupby(problems, lambda problem: str(problem.get("traceback", "")).rstrip()):
+        click.echo()
+        for problem in same:
+            click.echo(f"{moment(problem.get('at_ms', 0))}  {problem.get('type')}: {problem.get('message')}")
+        click.echo(traceback)
     for update in updates:
         click.echo(f"\n{json.dumps(update, indent=2, ensure_ascii=False)}")
 

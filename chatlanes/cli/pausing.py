@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from chatlanes.cli.command import CommandContext, CommandError, command, lanes
+from chatlanes.cli.selection import OfChat, chat_argument
 from chatlanes.lanes.protocol.keys import group_of
 
 
@@ -24,14 +25,13 @@ def resume() -> None:
     """Hand out updates again after a pause."""
 
 
-_chat = click.argument("chat", metavar="CHAT")
 _of_bot = click.option("--bot", metavar="NAME", help="The bot that the chat belongs to, if there are several.")
 _queue = click.argument("queue", metavar="QUEUE")
 _bot = click.argument("bot", metavar="[NAME]", required=False)
 
 
-@command("chat", pause)
-@_chat
+@command("chat", pause, cls=OfChat)
+@chat_argument
 @_of_bot
 def pause_chat(lanes: CommandContext, chat: str, bot: str | None) -> None:
     """A chat by its number, or a lane by its key, such as user:7 or 123456/chat:7."""
@@ -39,8 +39,8 @@ def pause_chat(lanes: CommandContext, chat: str, bot: str | None) -> None:
     _result(lanes.store.pause("lane", key), f"paused {key}", f"{key} was paused already")
 
 
-@command("chat", resume)
-@_chat
+@command("chat", resume, cls=OfChat)
+@chat_argument
 @_of_bot
 def resume_chat(lanes: CommandContext, chat: str, bot: str | None) -> None:
     """A chat by its number, or a lane by its key, such as user:7 or 123456/chat:7."""

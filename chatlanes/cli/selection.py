@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 
 import click
 
 from chatlanes.cli.command import CommandContext, CommandError
 from chatlanes.lanes.monitoring.inspection import Record
+from chatlanes.settings.checks import ORDERS
 
 
 def is_of_chat(lane: str, chat: str) -> bool:
@@ -42,5 +44,27 @@ def in_order(found: Iterable[Record]) -> list[Record]:
     return sorted(found, key=lambda record: record.appended_us)
 
 
-chat_option = click.option("--chat", metavar="CHAT", help="Only this chat: its number, or a key such as user:7.")
+class OfChat(click.Command):
+    """A command with the argument CHAT: -1001234 is a chat, not an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [f" {arg}" if re.fullmatch(r"-\d+", arg) else arg for arg in args])
+
+
+def _chat(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """A chat's number, or the key of a lane. Where ORDER_BY or the app makes the keys, a key may be any text."""
+    if value is None:
+        return None
+    chat = value.strip()
+    bots = ctx.obj.bots()
+    is_ours = bool(bots) and all(bot.order_by in ORDERS for bot in bots)
+    if is_ours and not re.fullmatch(r"-?\d+|.*[:/].*|bot", chat):
+        raise click.BadParameter(f"{chat} is neither the number of a chat nor the key of a lane, such as user:7")
+    return chat
+
+
+chat_argument = click.argument("chat", metavar="CHAT", callback=_chat)
+chat_option = click.option(
+    "--chat", metavar="CHAT", callback=_chat, help="Only this chat: its number, or a key such as user:7."
+)
 bot_option = click.option("--bot", metavar="NAME", help="Only this bot.")

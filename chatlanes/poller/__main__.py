@@ -1,105 +1,61 @@
-"""The command line: reads arguments and settings, runs one command, returns its exit code.
+"""`chatlanes poller`: fetches updates by long polling, or replays a file."""
 
-Exit codes: 0 after SIGTERM or SIGINT; 1 if Telegram refuses the token, Redis is unfit for lanes or a port is in use;
-2 for a wrong setting or argument.
-"""
-
-import argparse
 import logging
-import sys
-from collections.abc import Callable, Sequence
+from functools import partial
 
-from chatlanes import traces
-from chatlanes.lanes.errors import ServerUnfit
-from chatlanes.logs.process import say, start_logging, warn_of_settings
+import click
+
 from chatlanes.poller.factory import check, poller_of
 from chatlanes.poller.polling import poll_all
-from chatlanes.poller.replay import add_arguments, replay
-from chatlanes.poller.responses import TokenRefusedError
-from chatlanes.poller.runtime import GaveUpError, Stop, Stopping
-from chatlanes.poller.webhook import command as webhook
-from chatlanes.settings import Settings, SettingsError, load
-from chatlanes.settings.imports import ImportPathError
+from chatlanes.poller.program import log_options, run
+from chatlanes.poller.replay import replay
+from chatlanes.poller.runtime import Stop
+from chatlanes.poller.webhook.command import webhook
+from chatlanes.settings import Settings
 from chatlanes.updates.deployments import present
 
 log = logging.getLogger("poller")
 
-#: Runs until it is done or asked to stop; gives the exit code.
-Command = Callable[[Settings, Stop, argparse.Namespace], int]
+
+@log_options
+@click.group(invoke_without_command=True, subcommand_metavar="[COMMAND]")
+@click.pass_context
+def poller(ctx: click.Context) -> None:
+    """Fetch updates from Telegram by long polling, and append them to the lanes.
+
+    Needs BOT_TOKEN (or BOTS) and REDIS_URL. These and all other settings come from the environment, or from the file
+    .env in this folder; `chatlanes settings` describes them. BOT is not imported here: the workers run it.
+
+    Several pollers may run: one leads, the others stand by. Ctrl-C or SIGTERM stops it within 2 s.
+    """
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(poll)
 
 
-#: For the last traces. The whole shutdown must take at most 2 s.
-SEND_TRACES_WITHIN_S = 0.5
+@log_options
+@poller.command()
+def poll() -> None:
+    """Fetch updates by long polling (the default)."""
+    run(_poll, traced="poller")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    given = _read(arguments)
-    try:
-        settings = load()
-    except SettingsError as error:
-        print(error, file=sys.stderr)  # noqa: T201 - the log is not configured yet
-        return 2
-    warn_of_settings(settings)
-    try:
-        for bot in settings.served:
-            bot.token  # noqa: B018 - raises
-    except SettingsError as error:
-        say(settings, str(error), logging.CRITICAL)
-        return 1
-    start_logging(settings, _level(given))
-    if given.run in TRACED:
-        traces.start(TRACED[given.run], settings)
-    try:
-        return _run(given.run, settings, given)
-    finally:
-        traces.stop(SEND_TRACES_WITHIN_S)
+@log_options
+@poller.command("replay")
+@click.argument("file")
+@click.option("--bot", metavar="NAME", help="The bot of the updates, if BOTS names several.")
+def replay_file(file: str, bot: str | None) -> None:
+    """Append the updates of FILE to their lanes.
+
+    FILE has one JSON object a line; - reads the standard input. Updates that were appended within 48 h are skipped, so
+    a replay may be repeated.
+    """
+    run(partial(replay, file=file, bot_name=bot or ""), traced="replay")
 
 
-def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
-    # Sub-commands accept these options too. SUPPRESS keeps a value that was given before the name of the sub-command.
-    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    common.add_argument("-v", "--verbose", action="store_true", help="a log line for every batch")
-    common.add_argument("-q", "--quiet", action="store_true", help="log only errors that need your action")
-    parser = argparse.ArgumentParser(
-        prog="chatlanes poller",
-        description="Appends updates from Telegram to the lanes. Settings come from the environment and .env.",
-        parents=[common],
-    )
-    parser.set_defaults(run=_poll)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    polling = commands.add_parser("poll", help="fetch updates by long polling (the default)", parents=[common])
-    polling.set_defaults(run=_poll)
-    webhook.add_to(commands, common)
-    replaying = commands.add_parser("replay", help="append the updates of a file to their lanes", parents=[common])
-    add_arguments(replaying)
-    replaying.set_defaults(run=replay)
-    return parser.parse_args(arguments, argparse.Namespace(verbose=False, quiet=False))
+poller.add_command(webhook)
 
 
-def _level(given: argparse.Namespace) -> int:
-    return logging.DEBUG if given.verbose else logging.ERROR if given.quiet else logging.INFO
-
-
-def _run(command: Command, settings: Settings, given: argparse.Namespace) -> int:
-    stop = Stop()
-    stop.request_on_signals()
-    try:
-        return command(settings, stop, given)
-    except ImportPathError as error:
-        log.error("%s", error, exc_info=error.__cause__)  # the cause: an error inside the imported module
-        return 2
-    except (TokenRefusedError, GaveUpError, ServerUnfit) as error:
-        log.error("%s", error)
-        return 1
-    except Stopping:
-        log.info("stopped")  # before any update was fetched
-        return 0
-    except Exception:
-        log.exception("the poller failed; Telegram keeps unconfirmed updates")
-        return 1
-
-
-def _poll(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
+def _poll(settings: Settings, stop: Stop) -> int:
     """Polls one bot on this thread, or each of several on its own thread. Ends with 1 if none of them can be polled."""
     for bot in settings.served:
         check(bot)
@@ -113,8 +69,5 @@ def _poll(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
     return 0
 
 
-#: Commands that append updates, and the names of their processes in traces.
-TRACED: dict[Command, str] = {_poll: "poller", replay: "replay", webhook.receive: "receiver"}
-
 if __name__ == "__main__":
-    sys.exit(main())
+    poller(prog_name="chatlanes poller")

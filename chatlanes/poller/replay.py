@@ -5,7 +5,6 @@ an update is reported by its number and not appended. Does not append updates th
 are dropped as seen, so a replay may be repeated.
 """
 
-import argparse
 import logging
 import sys
 from collections.abc import Iterator
@@ -28,26 +27,21 @@ STDIN = "-"
 MOST_BAD_LINES_LOGGED = 20
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="a file of updates, one JSON object a line; - reads stdin")
-    parser.add_argument("--bot", metavar="NAME", help="the bot of the updates, if BOTS names several")
-
-
-def replay(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
+def replay(settings: Settings, stop: Stop, *, file: str, bot_name: str) -> int:
     """The exit code: 1 if a line was not an update or the end was not reached; 2 if the replay could not begin."""
     bots = {bot.bot_name: bot for bot in settings.served}
-    bot = bots.get(given.bot or "")
+    bot = bots.get(bot_name)
     if bot is None:
         named = ", ".join(filter(None, bots)) or "no bots"
-        return _refuse(f"--bot {given.bot or 'is missing'}: BOTS names {named}")
+        return _refuse(f"--bot {bot_name or 'is missing'}: BOTS names {named}")
     try:
-        opened = _open(given.file)
+        opened = _open(file)
     except OSError as error:
-        return _refuse(f"{given.file} cannot be read: {error.strerror}")
+        return _refuse(f"{file} cannot be read: {error.strerror}")
     lines = JsonLinesSource(opened)
     poller = poller_of(bot, stop, CustomEndpoints(source=lines))
     poller.run()
-    return _report(given.file, lines, poller.progress)
+    return _report(file, lines, poller.progress)
 
 
 class JsonLinesSource:

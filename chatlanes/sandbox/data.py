@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-USUAL = Path(".data")
+from chatlanes.settings.running_sandbox import DATA
 
 
 def hide_from_git(folder: Path) -> None:
     """Make the folder, with a `.gitignore` of everything in it. A folder that the user made gets none."""
-    is_ours = not folder.exists() or folder == USUAL
+    is_ours = not folder.exists() or folder == DATA
     folder.mkdir(parents=True, exist_ok=True)
     ignored = folder / ".gitignore"
     if is_ours and not ignored.exists():

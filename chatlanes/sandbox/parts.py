@@ -5,6 +5,7 @@ import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from chatlanes.sandbox.plan import Plan
 from chatlanes.sandbox.ports import HOST, NAMES
@@ -24,6 +25,8 @@ class Part:
     name: str
     command: tuple[str, ...]
     is_worker: bool = False
+    #: Its lines replace each other in a terminal.
+    is_status: bool = False
 
 
 def parts_of(plan: Plan, report: tuple[str, ...] | None) -> list[Part]:
@@ -37,7 +40,7 @@ def parts_of(plan: Plan, report: tuple[str, ...] | None) -> list[Part]:
         Part("flower", _flower(plan)),
     ]
     if report is not None:
-        parts.append(Part("report", (*PYTHON, "chatlanes.sandbox.report", *report)))
+        parts.append(Part("report", (*PYTHON, "chatlanes.sandbox.report", *report), is_status=True))
     return parts
 
 
@@ -64,22 +67,17 @@ def environment_of(
     environ: Mapping[str, str],
     *,
     bot: str | None = None,
-    redis_url: str | None = None,
-    simulator: tuple[str, str] | None = None,
+    supplied: Mapping[str, str] = MappingProxyType({}),
     flower_login: str | None = None,
 ) -> dict[str, str]:
-    """The environment of every part; None leaves a setting as it is. `simulator` is (token, url), `flower_login` is
-    user:password.
+    """The environment of every part; None leaves a setting as it is. `supplied` are the settings of the servers that
+    the sandbox has started, `flower_login` is user:password.
     """
-    environment = dict(environ)
+    environment = {**environ, **supplied}
     environment["PYTHONUNBUFFERED"] = "1"  # otherwise their lines arrive in bursts
     environment[CHECKED] = "1"  # the sandbox has reported likely mistakes in the settings
     if bot is not None:
         environment["BOT"] = bot
-    if redis_url is not None:
-        environment["REDIS_URL"] = redis_url
-    if simulator is not None:
-        environment["BOT_TOKEN"], environment["BOT_API_URL"] = simulator
     environment["FLOWER_HOSTS"] = ",".join(sorted(NAMES))
     if flower_login is not None:
         environment["FLOWER_BASIC_AUTH"] = flower_login

@@ -6,12 +6,14 @@ They stop in reverse order, so a worker that finishes an update can still settle
 import io
 import os
 import random
+import shutil
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from redis.exceptions import RedisError
 
@@ -25,9 +27,10 @@ from chatlanes.sandbox.ports import HOST
 from chatlanes.sandbox.report import ProgressReport
 from chatlanes.sandbox.server import Server, ServerFailedError, start_server
 from chatlanes.sandbox.simulator import Simulator, SimulatorFailedError, start
-from chatlanes.sandbox.supervisor import ImportCheck, PageChannel, Supervisor
+from chatlanes.sandbox.supervisor import ImportCheck, PageChannel, Supervisor, can_redraw
 from chatlanes.settings import Settings, SettingsError, load
 from chatlanes.settings.bot_files import bots_in
+from chatlanes.settings.running_sandbox import DATA, announced
 from chatlanes.updates.intake import Intake
 
 SIMULATED_TOKEN = "1:SIMULATED"  # noqa: S105 - opens nothing
@@ -42,6 +45,13 @@ class Foundations:
     redis: Server | None
     simulator: Simulator | None
 
+    def supplied(self) -> dict[str, str]:
+        """The settings that lead to them."""
+        found = {"REDIS_URL": self.redis.url} if self.redis else {}
+        if self.simulator:
+            found |= {"BOT_TOKEN": self.simulator.token, "BOT_API_URL": self.simulator.url}
+        return found
+
     def watched(self) -> dict[str, Callable[[], bool]]:
         named = {"redis": self.redis, "simulator": self.simulator}
         return {name: foundation.is_running for name, foundation in named.items() if foundation}
@@ -55,8 +65,8 @@ class StartError(RuntimeError):
 EXPECTED = (PlanError, SettingsError, ServerFailedError, SimulatorFailedError, StartError)
 
 
-def run_command(arguments: Sequence[str] | None = None) -> int | str:
-    """`chatlanes sandbox` with these arguments, or those of the process. Returns 0, or an error message."""
+def run_command(options: Mapping[str, Any]) -> int | str:
+    """`chatlanes sandbox` with these options. Returns 0, or an error message."""
     # Until the supervisor handles SIGTERM, it stops the started servers, like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # The processes run in sessions of their own: closing the terminal reaches only this process.
@@ -64,7 +74,7 @@ def run_command(arguments: Sequence[str] | None = None) -> int | str:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # through a pipe too
     try:
-        return run(plan_from(arguments)) or 0
+        return run(plan_from(**options)) or 0
     except KeyboardInterrupt:
         return 0
     except EXPECTED as error:
@@ -96,14 +106,11 @@ def run(plan: Plan) -> str | None:
         say(f"Starting Redis and {'the parts of the bot' if is_real(settings) else 'a simulated Telegram'} …")
         redis = start_redis(plan, settings, started)
         foundations = Foundations(redis, start_simulator(plan, settings, redis, started))
-        environment = environment_of(
-            os.environ,
-            bot=plan.bot,
-            redis_url=redis.url if redis else None,
-            simulator=(foundations.simulator.token, foundations.simulator.url) if foundations.simulator else None,
-            flower_login=login,
-        )
+        supplied = foundations.supplied()
+        if supplied:
+            started.enter_context(announced(plan.data, supplied))
         say(addresses(plan, settings, foundations, login))
+        environment = environment_of(os.environ, bot=plan.bot, supplied=supplied, flower_login=login)
         return supervise(plan, settings, environment, foundations)
 
 
@@ -135,7 +142,7 @@ def start_simulator(plan: Plan, settings: Settings, redis: Server | None, starte
         return None
     hide_from_git(plan.data)
     first = random.choice(FIRST_UPDATE_IDS)  # noqa: S311 - no secret
-    environment = environment_of(os.environ, bot=plan.bot, redis_url=redis.url if redis else None)
+    environment = environment_of(os.environ, bot=plan.bot, supplied=Foundations(redis, None).supplied())
     simulator = started.enter_context(
         start(
             SIMULATED_TOKEN,
@@ -161,14 +168,25 @@ def addresses(plan: Plan, settings: Settings, foundations: Foundations, login: s
   Redis    {f"{redis.url} (embedded, its data in {plan.redis_data})" if redis else "the one of REDIS_URL"}
   Bot      {", ".join(bot.bot for bot in settings.served)}
 
+  {in_a_second_terminal(plan.data, foundations.supplied())}
   Ctrl-C stops everything.
 """
 
 
-def connect_intake(settings: Settings) -> Intake:
+def in_a_second_terminal(data: Path, supplied: Mapping[str, str]) -> str:
+    """The line to copy. Commands in this folder find the sandbox if its data are in the usual place."""
+    program = Path(sys.executable).with_name("chatlanes")
+    command = "chatlanes" if shutil.which("chatlanes") or not program.exists() else os.path.relpath(program)
+    if data.absolute() == DATA.absolute():
+        return f"In a second terminal, in this folder:  {command} lanes status"
+    settings = "".join(f"{name}={value} " for name, value in supplied.items())
+    return f"In a second terminal:  {settings}{command} lanes status"
+
+
+def check_redis(settings: Settings) -> None:
     """Raises StartError: the parts would wait for a Redis that does not start, or for a missing token."""
     try:
-        return Intake.connect(settings.served[0])
+        Intake.connect(settings.served[0]).close()
     except (RedisError, LanesError) as error:
         raise StartError(f"The Redis of REDIS_URL cannot be used: {complaint(error)}") from error
 
@@ -176,15 +194,15 @@ def connect_intake(settings: Settings) -> Intake:
 def supervise(plan: Plan, settings: Settings, environment: dict[str, str], foundations: Foundations) -> str | None:
     """Run the parts until their end. Returns an error message, or None."""
     simulator = foundations.simulator
-    intake = connect_intake(load(environment))
-    report = ProgressReport(simulator, intake, left_over=intake.pending()) if simulator else None
+    check_redis(load(environment))
+    report = ProgressReport(simulator, load(environment)) if simulator else None
     import_check = None
     if simulator and simulator.process:
         import_check = ImportCheck(PageChannel(simulator.process), settings.bot, environment, follows_edits=plan.reload)
     bots = ", ".join(bot.bot for bot in settings.served)
     ready = f"open {simulator.url}, write to the bot" if simulator else "write to the bot in Telegram"
     supervisor = Supervisor(foundations.watched(), import_check, loading=f"loading {bots} …", ready=f"ready: {ready}")
-    for part in parts_of(plan, report.arguments() if report else None):
+    for part in parts_of(plan, report.arguments(is_live=can_redraw()) if report else None):
         supervisor.add(part, environment)
     ended = supervisor.run()
     if report:

@@ -1,8 +1,6 @@
-"""`chatlanes settings` prints the settings as Markdown, or as a `.env` file."""
+"""`chatlanes settings`: prints the settings as Markdown, or as a `.env` file."""
 
-import argparse
-import sys
-from collections.abc import Sequence
+import click
 
 from chatlanes.settings.page import page
 from chatlanes.settings.table import env_example, markdown
@@ -10,18 +8,21 @@ from chatlanes.settings.table import env_example, markdown
 PAGES = {"table": markdown, "page": page, "env": env_example}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="chatlanes settings", description="Prints every setting.")
-    parser.add_argument(
-        "page",
-        nargs="?",
-        default="table",
-        choices=PAGES,
-        help="`table` of all settings (default), `page` docs/settings.md, `env` a commented .env file",
-    )
-    sys.stdout.write(PAGES[parser.parse_args(arguments).page]())
-    return 0
+@click.command("settings")
+@click.argument("form", metavar="[table|page|env]", type=click.Choice(list(PAGES)), default="table")
+def settings(form: str) -> None:
+    """Print every setting with its default, the allowed values and its meaning.
+
+    \b
+    table  a Markdown table (the default)
+    page   docs/settings.md
+    env    a .env file, with every setting commented out
+
+    The commands read BOT, BOT_TOKEN, REDIS_URL and the others from the environment, or from the file .env in the
+    folder in which they are started; the environment wins.
+    """
+    click.echo(PAGES[form](), nl=False)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    settings(prog_name="chatlanes settings")

@@ -7,11 +7,14 @@ with `python -m`, whichever command started this process.
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from threading import Timer
 from typing import Any
+
+from chatlanes.settings.bot_files import bots_in
 
 #: Enough for a large bot on a slow machine.
 LONG_IMPORT_S = 20.0
@@ -51,7 +54,8 @@ def import_object(setting: str, path: str, error: type[ImportPathError] = Import
     found = _import_module(setting, path, module_name, error)
     for name in attribute.split("."):
         if not hasattr(found, name):
-            raise error(f"{setting}={path}: {module_name} has no {attribute}; write a name that it defines.")
+            likely = _did_you_mean(name, dir(found))
+            raise error(f"{setting}={path}: {module_name} has no {attribute}; write a name that it defines{likely}.")
         found = getattr(found, name)
     return found
 
@@ -59,6 +63,7 @@ def import_object(setting: str, path: str, error: type[ImportPathError] = Import
 def _import_module(setting: str, path: str, module: str, error: type[ImportPathError]) -> Any:
     try:
         with _impatient(f"{setting}={path}: importing {module}"):
+            _set_up_django()
             return importlib.import_module(module)
     except ModuleNotFoundError as missing:
         if missing.name is None or not f"{module}.".startswith(f"{missing.name}."):
@@ -73,8 +78,13 @@ def _import_module(setting: str, path: str, module: str, error: type[ImportPathE
         ) from failure
     raise error(
         f"{setting}={path}: there is no module {module} in {os.getcwd()} or among the installed ones; "
-        "start in the directory that holds it, or correct the name."
+        f"start in the directory that holds it, or correct the name{_did_you_mean(path, bots_in(Path.cwd()))}."
     )
+
+
+def _did_you_mean(name: str, there: Iterable[str]) -> str:
+    near = get_close_matches(name, there, n=1)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 @contextmanager
@@ -94,6 +104,16 @@ def _impatient(what: str) -> Iterator[None]:
 def _look_in_current_directory() -> None:
     if not {"", os.getcwd()} & set(sys.path):
         sys.path.insert(0, os.getcwd())
+
+
+def _set_up_django() -> None:
+    """As manage.py does: the module may import the models of its project."""
+    if os.environ.get("DJANGO_SETTINGS_MODULE"):
+        import django
+        from django.apps import apps
+
+        if not apps.ready:
+            django.setup()
 
 
 def warn_of_hidden_module(entry_point: str) -> None:

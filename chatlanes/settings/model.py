@@ -75,7 +75,7 @@ class Settings(BaseSettings):
     bot: ImportPath = text(
         "chatlanes.demo.echo:handle",
         _MODULE_ATTRIBUTE,
-        "Import path of the bot. The current directory is looked in first.",
+        "Import path of the bot. It is looked for in the current directory first.",
     )
     schedules: ImportPath | None = text(
         None,
@@ -110,8 +110,8 @@ class Settings(BaseSettings):
     order_by: Order = text(
         "chat",
         "chat, chat+user, topic, user, bot, or module:function",
-        "The order of updates: per `chat`, `chat+user`, `topic`, `user`, `bot` (all of them in one lane), or by your "
-        "own `module:function`, from an update to its list of keys.",
+        "What updates are ordered by: `chat`, `chat+user`, `topic`, `user`, `bot` (all updates in one lane), or your "
+        "own `module:function`, which returns the list of an update's keys.",
     )
     queues: int = number(
         8,
@@ -125,9 +125,9 @@ class Settings(BaseSettings):
     collect: Collect = text(
         "none",
         "none, albums, messages, or module:function",
-        "Updates that are handed over together, as one run (docs/conversations.md): the parts of an album (`albums`), "
-        "successive messages of one sender (`messages`), or those to which your own `module:function`, from an update "
-        "to a name or None, gives the same name.",
+        "Updates that are one run (docs/conversations.md): the parts of an album (`albums`), successive messages of "
+        "one sender (`messages`), or updates for which your own `module:function` returns the same name (None: the "
+        "update runs alone).",
     )
     collect_quiet: float = number(
         0.7, "s", 0.0, 60.0, "With `COLLECT`: a run begins when no further update has arrived for this long."
@@ -150,8 +150,8 @@ class Settings(BaseSettings):
     filter: KindsOrPath | None = text(
         None,
         "a comma list of kinds of update, or module:function",
-        "The updates that are accepted: a comma list of kinds, or your own `module:function`, from an update to "
-        "whether it is wanted. Other updates are dropped and counted, never stored.",
+        "The updates that are accepted: a comma list of kinds, or those for which your own `module:function` returns "
+        "true. Other updates are dropped and counted, never stored.",
     )
     poll_timeout: int = number(
         50, "s", 0, 50, "How long one long poll waits for updates. Telegram's maximum is 50; tests use less."
@@ -176,9 +176,8 @@ class Settings(BaseSettings):
         "s",
         0.1,
         3600.0,
-        "The longest wait between two attempts while Telegram fails. The first wait is at most 1 s, each next one "
-        "twice"
-        "as long. A `retry_after` from Telegram is obeyed, up to an hour; then Telegram is asked again.",
+        "The longest wait between two attempts while Telegram fails. The first wait is at most 1 s, and each next one "
+        "twice as long. A `retry_after` from Telegram is obeyed, up to an hour; then Telegram is asked again.",
     )
     poll_give_up_after: float | None = number(
         None,
@@ -193,28 +192,28 @@ class Settings(BaseSettings):
         "updates",
         1,
         100_000_000,
-        "The largest backlog, waiting or running. The poller fetches no more than fits, and nothing when next to "
-        "nothing fits. Telegram keeps the rest.",
+        "The largest backlog: updates that wait or run. The poller fetches no more than fit, and waits while almost "
+        "none fit. Telegram keeps the rest.",
     )
     lease_seconds: float = number(
         15.0,
         "s",
         1.0,
         3600.0,
-        "How long a dead worker keeps its updates. Longer delays recovery; shorter makes slow but live workers lose "
-        "theirs.",
+        "How long a dead worker keeps its updates. With a longer lease they wait longer; with a shorter one, a worker "
+        "that is slow but alive may lose its updates.",
     )
     stale: Literal["run", "skip"] = text(
         "run",
         "run or skip",
-        "Whether to run an update that Telegram no longer accepts an answer to, such as an inline query from 30 s ago: "
-        "`skip` settles it without running it.",
+        "What happens to an update that Telegram no longer accepts an answer to, such as an inline query from 30 s "
+        "ago: `run` runs it all the same, `skip` settles it without running it.",
     )
     timer_late: Literal["run", "skip"] = text(
         "run",
         "run or skip",
-        "Whether to run a timer that is late by more than TIMER_LATE_AFTER, such as after an outage: `skip` settles it "
-        "without running it.",
+        "What happens to a timer that is late by more than TIMER_LATE_AFTER, such as after an outage: `run` runs it "
+        "all the same, `skip` settles it without running it.",
     )
     timer_late_after: float = number(
         3600.0, "s", 0.0, 315_360_000.0, "How late a timer may begin, if TIMER_LATE is `skip`."
@@ -300,8 +299,8 @@ class Settings(BaseSettings):
         "ms",
         0,
         10_000,
-        "How long an update received by webhook waits at most for those with lower ids, which Telegram may send later. "
-        "0: it does not wait.",
+        "How long an update received by webhook waits at most for updates with lower ids, which Telegram may send "
+        "later. 0: it does not wait.",
     )
     webhook_trusted_proxies: Annotated[Networks, NoDecode, Field(validate_default=True)] = text(
         "127.0.0.1,::1",

@@ -8,10 +8,11 @@ from chatlanes.settings.table import SettingRow, markdown, rows
 
 INTRO = """# Settings
 
-From the environment, or from a file `.env` in the folder where a command is started
-([.env.example](../.env.example) lists all of them); the environment wins. All parts must have the same settings.
-A wrong value ends a command with one line for each wrong setting, before it does anything. A name that looks like a
-misspelled setting, and a line of `.env` that is not `NAME=value`, is a warning at the start.
+Settings are read from the environment, and from a file `.env` in the folder where a command is started
+([.env.example](../.env.example) lists all of them). If a setting is in both, the environment wins. All parts must have
+the same settings. A wrong value ends a command before it does anything, with one line for each wrong setting. A name
+that looks like a misspelled setting causes a warning at the start, and so does a line of `.env` that is not
+`NAME=value`.
 
 `chatlanes settings page` generates this page.
 """

@@ -45,6 +45,7 @@ def _read(env: Mapping[str, str] | None, env_file: str | Path | None) -> dict[st
         environment.env_vars = {name.lower(): value for name, value in env.items()}
     behind: dict[str, Any] = {}
     if env_file is not None:
+        _check_kind(Path(env_file))
         try:
             with without_dotenv_warnings():
                 behind = DotEnvSettingsSource(Settings, env_file=env_file)()
@@ -52,6 +53,16 @@ def _read(env: Mapping[str, str] | None, env_file: str | Path | None) -> dict[st
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             raise SettingsError(f"{env_file} cannot be read: {reason}") from None
     return {**checks.without_blanks(behind), **checks.without_blanks(environment())}
+
+
+def _check_kind(path: Path) -> None:
+    """The library ignores both of these, as it ignores a missing file. Raises SettingsError."""
+    if path.is_dir():
+        raise SettingsError(
+            f"{path} is a directory: remove it and write a file (a container makes one if it mounts a missing file)"
+        )
+    if path.is_symlink() and not path.exists():
+        raise SettingsError(f"{path} is a link to a missing file: correct it or remove it")
 
 
 def variables(prefix: str, env_file: str | Path | None = ".env") -> dict[str, str]:

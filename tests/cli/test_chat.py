@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
+import pytest
+
+from chatlanes.cli.command import CommandContext
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.replies import Kind
+from chatlanes.settings import Settings
 from tests.cli.conftest import Cli
 
 
@@ -61,6 +66,31 @@ def test_long_lane_is_truncated(cli: Cli) -> None:
 
 def test_empty_chat(cli: Cli) -> None:
     assert cli.said("chat", "7*") == ["7* has no waiting, running or buried updates, no session and no timers"]
+    assert cli.code == 0
+
+
+def bot_with(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+    monkeypatch.setattr(CommandContext, "bots", lambda _: (Settings(bot_token="1:A", **settings),))
+    monkeypatch.setattr(CommandContext, "bot_ids", {1: "shop"})
+
+
+def test_groups_have_negative_numbers(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    bot_with(monkeypatch)
+    cli.bury("1:9", "1/chat:-1001234")
+    assert cli.said("chat", "-1001234") == ["1 buried: lanes dead list --chat -1001234"]
+    assert cli.said("pause", "chat", "-1001234", "--bot", "shop") == ["paused 1/chat:-1001234"]
+    assert cli.said("resume", "chat", "--bot", "shop", "-1001234") == ["resumed 1/chat:-1001234"]
+    assert "No such option '--contnet'. Did you mean '--content'?" in cli.said("chat", "7", "--contnet")[-1]
+
+
+@pytest.mark.parametrize("words", ["chat foo", "pause chat foo", "dead list --chat foo", "timers list --chat @ann"])
+def test_what_cannot_be_a_chat_is_refused(cli: Cli, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
+    bot_with(monkeypatch)
+    assert "is neither the number of a chat nor the key of a lane, such as user:7" in cli.said(*words.split())[-1]
+    assert cli.code == 2
+    # With keys of the user's own it may be one
+    bot_with(monkeypatch, order_by="mybot:keys")
+    cli.said(*words.split())
     assert cli.code == 0
 
 

@@ -59,7 +59,7 @@ def test_missing_workers_are_wrong(cli: Cli) -> None:
 def test_unreachable_redis_is_the_only_finding(cli: Cli) -> None:
     cli.app.conf.broker_url = "redis://127.0.0.1:1/0"
     [line] = cli.said("check")
-    assert line.startswith("WRONG redis: 127.0.0.1:1 does not answer: ")
+    assert line.startswith("WRONG redis: Redis at 127.0.0.1:1 does not answer: ")
     assert cli.code == 1
 
 

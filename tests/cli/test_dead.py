@@ -84,6 +84,21 @@ def test_dead_letter_is_shown_with_errors_and_update(three: Cli) -> None:
     assert (shown["update"], len(shown["errors"]), shown["lanes"]) == (UPDATE, 2, ["1/chat:7"])
 
 
+def test_a_traceback_that_repeats_is_shown_once(cli: Cli) -> None:
+    # Given attempts of which the first three failed in one way and the last in another
+    cli.append("1:11", "1/chat:7")
+    [(_, fence)] = cli.take()
+    for number in range(3):
+        problem = {"at_ms": number, "type": "ValueError", "message": f"try {number}", "traceback": "in line 4"}
+        cli.client.rpush("lanes:errors:1:11", json.dumps(problem))
+    cli.store.bury("1:11", fence, {"type": "KeyError", "message": "no", "traceback": "in line 9"})
+    shown = cli.said("dead", "show", "1:11")
+    # Then each attempt is listed, above the traceback that it shares with those before it
+    times = [f"1970-01-01 00:00:00 UTC  ValueError: try {number}" for number in range(3)]
+    assert shown[3:8] == ["", *times, "in line 4"]
+    assert (shown[9].rpartition("UTC  ")[2], shown[10]) == ("KeyError: no", "in line 9")
+
+
 @pytest.mark.parametrize("verb", ["show", "replay", "drop"])
 def test_id_that_is_not_buried_is_reported(three: Cli, verb: str) -> None:
     three.append("1:14")

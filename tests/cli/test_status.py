@@ -15,9 +15,11 @@ from chatlanes.lanes.leases.timings import RUN, Times
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.scripts import script
+from chatlanes.settings.running_sandbox import DATA, announced
 from chatlanes.telegram.flood.keys import keys_of, refused_keys
 from tests.cli.conftest import Cli
 from tests.support import ROOT
+from tests.support.process import OURS
 
 
 @pytest.fixture(autouse=True)
@@ -143,14 +145,45 @@ def test_medians_are_of_the_time_between_two_samples(cli: Cli, monkeypatch: pyte
 def test_unreachable_redis_is_one_sentence(cli: Cli) -> None:
     cli.app.conf.broker_url = "redis://:hidden@127.0.0.1:1/0"
     [line] = cli.said("status")
-    assert line.startswith("Redis (127.0.0.1:1) does not answer: ")
+    assert line.startswith("Redis at 127.0.0.1:1 does not answer: ")
     assert cli.code == 1
 
 
+def celery(folder: Path, *words: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """`celery -A chatlanes …` in this folder, with these settings only."""
+    outside = {name: value for name, value in os.environ.items() if name not in OURS}
+    environment = {**outside, "PYTHONPATH": str(ROOT), **settings}
+    command = [sys.executable, "-m", "celery", "-A", "chatlanes", *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "advice"),
+    [
+        ({}, "Start Redis there, set REDIS_URL, or change to the folder in which your sandbox runs"),
+        (
+            {"REDIS_URL": "redis://127.0.0.1:2/0"},
+            "A sandbox runs in this folder, at redis://127.0.0.1:2/0: unset REDIS_URL and BOT_TOKEN to use it",
+        ),
+    ],
+)
+def test_unreachable_redis_of_chatlanes_names_the_setting(tmp_path: Path, sandbox: dict[str, str], advice: str) -> None:
+    (tmp_path / DATA).mkdir()
+    with announced(tmp_path / DATA, sandbox):
+        ended = celery(tmp_path, "lanes", "status", REDIS_URL="redis://127.0.0.1:1/0")
+    assert ended.returncode == 1
+    assert ended.stderr.endswith(f" 127.0.0.1:1. Connection refused. {advice}\n")
+
+
+def test_lanes_use_the_sandbox_that_runs_in_this_folder(tmp_path: Path, redis_url: str) -> None:
+    (tmp_path / DATA).mkdir()
+    with announced(tmp_path / DATA, {"REDIS_URL": redis_url, "BOT_TOKEN": "1:SIMULATED"}):
+        paused = celery(tmp_path, "lanes", "pause", "chat", "7")
+    assert (paused.stdout, paused.stderr) == ("paused 1/chat:7\n", "")
+
+
 def test_status_as_a_command_of_celery(tmp_path: Path, redis_url: str) -> None:
-    command = [sys.executable, "-m", "celery", "-A", "chatlanes", "lanes", "status"]
-    env = {**os.environ, "REDIS_URL": redis_url, "BOT_TOKEN": "1:A", "PYTHONPATH": str(ROOT)}
-    ran = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+    ran = celery(tmp_path, "lanes", "status", REDIS_URL=redis_url, BOT_TOKEN="1:A")
     assert (ran.stderr, ran.returncode) == ("", 0)
     assert ran.stdout.splitlines()[1].split()[0] == "updates"
 

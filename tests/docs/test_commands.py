@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.metadata
 import re
 import shlex
 import subprocess
@@ -19,6 +18,7 @@ from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
 
+import click
 import pytest
 from celery import Celery
 from celery.bin.base import CLIContext
@@ -26,7 +26,9 @@ from celery.bin.celery import celery
 from kombu import Queue
 
 from chatlanes import lanes
+from chatlanes.__main__ import main as chatlanes
 from chatlanes.cli import lanes as lanes_command
+from chatlanes.cli.celery_commands import flower_command
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.updates.intake import pack_update
 from tests.cli.conftest import Cli
@@ -92,9 +94,8 @@ def test_the_command_is_there(command: str, request: pytest.FixtureRequest) -> N
 
 def made(words: list[str], request: pytest.FixtureRequest) -> None:
     """Every target is there, and the program behind it reads ARGS."""
-    goals = [word for word in words[1:] if "=" not in word]
     given = dict(word.split("=", 1) for word in words[1:] if "=" in word)
-    ran = subprocess.run(["make", "-n", *goals], cwd=ROOT, capture_output=True, text=True, check=False)
+    ran = subprocess.run(["make", "-n", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     program = re.search(r"python -m (bench|chaos)", ran.stdout)
     if program and "ARGS" in given:
@@ -102,10 +103,17 @@ def made(words: list[str], request: pytest.FixtureRequest) -> None:
 
 
 def module(words: list[str], request: pytest.FixtureRequest) -> None:
-    """`python -m …`, as its own argparse reads it."""
+    """`python -m …`, as its own click or argparse reads it."""
     name, *arguments = words[2:]
+    if name in ("poller", "settings"):  # of a clone
+        ours(["chatlanes", *words[2:]], request)
+        return
     if name == "bench.scaling":  # it takes no arguments, and writes into the documentation
         assert find_spec(f"{name}.__main__")
+        return
+    main = importlib.import_module(f"{name}.__main__").main
+    if isinstance(main, click.Command):
+        main.make_context(name, arguments)
         return
     patch, parse = request.getfixturevalue("monkeypatch"), argparse.ArgumentParser.parse_args
 
@@ -115,24 +123,28 @@ def module(words: list[str], request: pytest.FixtureRequest) -> None:
     patch.setattr(argparse.ArgumentParser, "parse_args", read)
     patch.setattr(sys, "argv", [name, *(argument for argument in arguments if argument != "…")])
     with pytest.raises(ReadError):
-        importlib.import_module(f"{name}.__main__").main()
+        main()
 
 
 def ours(words: list[str], request: pytest.FixtureRequest) -> None:
-    """`chatlanes …`: each sub-command as the program behind it reads its arguments."""
-    name, *arguments = words[1:]
-    if name == "--version":
-        assert importlib.metadata.version("chatlanes")
-    elif name == "lanes":
+    """`chatlanes …`, as its own click reads it."""
+    name = words[1]
+    if name == "lanes":
         of_lanes(words, request)
-    elif name == "settings":
-        run = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, check=False)
-        assert run.returncode == 0, run.stderr
     elif name in ("worker", "flower"):
         celerys(["celery", "-A", "chatlanes", *words[1:]], request)
+    elif name in ("settings", "--version"):
+        chatlanes(words[1:], standalone_mode=False)
     else:
-        behind = {"poller": ["chatlanes.poller"], "webhook": ["chatlanes.poller", "webhook"]}
-        module(["python", "-m", *behind.get(name, [f"chatlanes.{name}"]), *arguments], request)
+        patch = request.getfixturevalue("monkeypatch")
+        for does in ("chatlanes.poller.program._run", "chatlanes.sandbox.run.run_command"):
+            patch.setattr(does, raise_read)
+        with pytest.raises(ReadError):
+            chatlanes([word for word in words[1:] if word != "…"], standalone_mode=False)
+
+
+def raise_read(*_: object) -> None:
+    raise ReadError
 
 
 def celerys(words: list[str], request: pytest.FixtureRequest) -> None:
@@ -142,6 +154,8 @@ def celerys(words: list[str], request: pytest.FixtureRequest) -> None:
         return
     known = celery.get_command(None, name)
     assert known, name
+    if name == "flower":
+        known = flower_command(known)  # Flower itself accepts anything
     text = shlex.join(arguments).replace(" N", " 4")
     known.make_context(name, shlex.split(text), obj=CLIContext(Celery("docs", set_as_current=False), True, None))
 
@@ -199,6 +213,10 @@ def composed(words: list[str], request: pytest.FixtureRequest) -> None:
             assert word in services or word.startswith("-"), word
 
 
+def of_a_project(words: list[str], request: pytest.FixtureRequest) -> None:
+    """tests/docs/test_django.py and test_fastapi.py run the commands of the reader's project."""
+
+
 #: How a command line is tried.
 WAYS: dict[str, Callable[[list[str], pytest.FixtureRequest], None]] = {
     r"make( |$)": made,
@@ -206,4 +224,5 @@ WAYS: dict[str, Callable[[list[str], pytest.FixtureRequest], None]] = {
     r"chatlanes ": ours,
     r"celery -A chatlanes ": celerys,
     r"docker compose ": composed,
+    r"celery -A shop|python manage\.py |uvicorn shop\.": of_a_project,
 }

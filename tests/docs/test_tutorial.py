@@ -54,11 +54,9 @@ def test_the_page(reader: Reader, telegram: Simulator) -> None:
     in_sandbox, _, for_real = PAGE.read_text().partition(REAL)
     # Without a token: the sandbox is Redis and Telegram
     reader.telegram = Simulator(f"http://127.0.0.1:{reader.here['8081']}", token="")
-    reader.environment["REDIS_URL"] = f"redis://127.0.0.1:{reader.here['6379']}/0"
     for step in steps(in_sandbox):
         reader.do(step)
     # With one: the page's Redis and .env, and another Telegram
-    del reader.environment["REDIS_URL"]
     reader.environment["BOT_API_URL"] = telegram.url
     reader.telegram, reader.answers = telegram, []
     for step in steps(for_real):

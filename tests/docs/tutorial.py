@@ -29,7 +29,7 @@ from tests.support.process import OURS
 from tests.support.waiting import until
 
 STEP = re.compile(r"^```(\w+)\n(.*?)^```|^<!-- ([\w-]+): (.*?) -->", re.MULTILINE | re.DOTALL)
-FILE = re.compile(r"# ([\w-]*\.\w+)\n")
+FILE = re.compile(r"# ([\w/-]*\.\w+)\n")
 COMMENT = re.compile(r"\s+# .*$")
 SERVES = re.compile(r"chatlanes (sandbox|poller|worker|flower)\b")
 #: Commands that only look, and may be given again.
@@ -236,18 +236,13 @@ class Reader:
             process = subprocess.Popen(
                 ["bash", "-c", f"{'exec ' if SERVES.match(line) else ''}{self.translated(line)} {more}"],
                 cwd=self.folder,
-                env={**outside, "PYTHONUNBUFFERED": "1", **self._environment(line)},
+                env={**outside, "PYTHONUNBUFFERED": "1", **self.environment},
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
         self.terminals.append(Terminal(line, log, process))
         return self.terminals[-1]
-
-    def _environment(self, line: str) -> Mapping[str, str]:
-        """The sandbox starts a Redis of its own where none is named."""
-        is_sandbox = line.startswith("chatlanes sandbox")
-        return {name: value for name, value in self.environment.items() if not (is_sandbox and name == "REDIS_URL")}
 
     def copy(self, line: str) -> None:
         """`scp FILE… west:mybot/`"""

@@ -21,7 +21,7 @@ def run(*words: str, at: Path, **settings: str) -> subprocess.CompletedProcess[s
 
 
 def test_commands_of_a_clone() -> None:
-    for name, usage in {"poller": "usage: chatlanes poller ", "settings": "usage: chatlanes settings "}.items():
+    for name, usage in {"poller": "Usage: chatlanes poller ", "settings": "Usage: chatlanes settings "}.items():
         shown = run(name, "--help", at=ROOT)
         assert (shown.returncode, shown.stderr) == (0, "")
         assert shown.stdout.startswith(usage)

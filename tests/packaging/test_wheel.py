@@ -29,6 +29,10 @@ def test_one_package_at_the_top_level(wheel: Path, installed: Installed) -> None
     assert installed.installed == expected
 
 
+#: In a help text: what an option does, behind its name or below it.
+OPTION = re.compile(r"^  -.*?(?:  +|\n {9,}|$)(.*)", re.MULTILINE)
+
+
 @pytest.mark.parametrize("program", [("chatlanes",), ("python", "-m", "chatlanes")])
 def test_help(installed: Installed, tmp_path: Path, program: tuple[str, ...]) -> None:
     listed = installed.run(*program, "--help", at=tmp_path)
@@ -38,24 +42,33 @@ def test_help(installed: Installed, tmp_path: Path, program: tuple[str, ...]) ->
     for name in COMMANDS if program == ("chatlanes",) else ("poller",):
         shown = installed.run(*program, name, "--help", at=tmp_path)
         assert (shown.returncode, shown.stderr) == (0, "")
-        assert shown.stdout.lower().startswith(f"usage: chatlanes {name} ")
+        assert shown.stdout.startswith(f"Usage: chatlanes {name} ")
+        assert "..." not in shown.stdout.partition("Commands:")[2]
+        assert ".env" in shown.stdout, name
+        assert all(means for _, means in re.findall(r"^  (-.+?)(?:  +|\n {9,}|$)(.*)", shown.stdout, re.MULTILINE)), (
+            name
+        )
     assert list(tmp_path.iterdir()) == []
 
 
 #: Words after `chatlanes`, the exit code, and the beginning of the last line of stderr.
 FAILURES = {
     "nothing": (2, "Error: No such command 'nothing'."),
+    "wroker": (2, "Error: No such command 'wroker'. Did you mean 'worker'?"),
     "worker --nothing": (2, "Error: No such option '--nothing'."),
-    "lanes nothing": (2, "Error: No such command 'nothing'."),
-    "poller --nothing": (2, "chatlanes poller: error: "),
-    "webhook nothing": (2, "chatlanes webhook: error: "),
-    "sandbox --nothing": (2, "chatlanes sandbox: error: "),
-    "settings nothing": (2, "chatlanes settings: error: "),
+    "flower --prot=5555": (2, "Error: No such option '--prot'. Did you mean '--port'?"),
+    "lanes statsu": (2, "Error: No such command 'statsu'. Did you mean 'status'?"),
+    "poller --nothing": (2, "Error: No such option '--nothing'."),
+    "poller replya": (2, "Error: No such command 'replya'. Did you mean 'replay'?"),
+    "webhook nothing": (2, "Error: No such command 'nothing'."),
+    "sandbox --nothing": (2, "Error: No such option '--nothing'."),
+    "settings nothing": (2, "Error: Invalid value for '[table|page|env]': 'nothing' is not one of "),
     "worker": (1, "BOT_TOKEN is not set: "),
     "poller": (1, "BOT_TOKEN is not set: "),
     "webhook": (1, "BOT_TOKEN is not set: "),
-    "lanes status": (1, "Redis (127.0.0.1:1) does not answer: "),
-    "sandbox --rate -1": (1, "--chats and --workers must be at least 1 and --rate at least 0."),
+    "lanes status": (1, "Redis at 127.0.0.1:1 does not answer: "),
+    "sandbox --rate -1": (2, "Error: Invalid value for '--rate': -1.0 is not in the range x>=0."),
+    "sandbox --port-redis 99999": (2, "Error: Invalid value for '--port-redis': 99999 is not in the range "),
 }
 
 

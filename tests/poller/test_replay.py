@@ -138,7 +138,7 @@ def test_stop_while_stdin_is_silent(replay: Replay) -> None:
     [
         (["nope.jsonl"], {}, "nope.jsonl cannot be read: No such file or directory"),
         (["."], {}, ". cannot be read: Is a directory"),
-        ([], {}, "the following arguments are required: FILE"),
+        ([], {}, "Missing argument 'FILE'."),
         (["updates.jsonl", "--bot", "shop"], {}, "--bot shop: BOTS names no bots"),
         (["updates.jsonl"], {"BOTS": "bots.toml"}, "--bot is missing: BOTS names one, two"),
         (["updates.jsonl", "--bot", "three"], {"BOTS": "bots.toml"}, "--bot three: BOTS names one, two"),
@@ -150,7 +150,7 @@ def test_replay_that_cannot_start_says_why(
     replay.write(lines_of(1))
     (replay.directory / "bots.toml").write_text('[one]\ntoken_env = "BOT_TOKEN"\n[two]\ntoken_env = "OTHER_TOKEN"\n')
     code, _, logged = replay(*arguments, OTHER_TOKEN="7890:SECRET-other", **settings)
-    assert (code, logged.splitlines()[-1].rpartition("error: ")[2]) == (2, sentence)
+    assert (code, logged.splitlines()[-1].rpartition("Error: ")[2]) == (2, sentence)
 
 
 def test_replay_for_one_of_several_bots(replay: Replay, redis_url: str) -> None:

@@ -1,16 +1,21 @@
 """The supervisor runs several processes as one. Each test runs one with made-up parts, in a process of its own."""
 
+import fcntl
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+import termios
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from chatlanes.sandbox.supervisor.output import ERASE_LINE, Output
 from chatlanes.sandbox.supervisor.restart_policy import Restart, StopAll, WaitForFix, decide
 from tests.sandbox.calling import PATIENCE_S, ended_when_late, is_alive, wait_until
 
@@ -174,3 +179,40 @@ def test_a_part_that_does_not_stop_in_time_is_killed(supervise: Any) -> None:
     running.wait_for("| working")
     running.process.send_signal(signal.SIGINT)
     assert "part0 stopped (rc=-9)" in running.rest()
+
+
+def in_a_terminal(columns: int, show: Callable[[Output], None]) -> list[str]:
+    """The rows of a terminal after this output."""
+    reader, writer = os.openpty()
+    fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    show(Output(writer))
+    os.close(writer)
+    written = b""
+    with suppress(OSError):  # the end of a terminal's output is an error
+        while more := os.read(reader, 1 << 16):
+            written += more
+    os.close(reader)
+    rows = written.decode().replace("\r\n", "\n").split("\n")
+    return [row.rpartition(ERASE_LINE)[2] for row in rows]
+
+
+def test_the_status_line_stays_below_other_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+
+    def show(output: Output) -> None:
+        output.show_status("report", "1 update")
+        output.log("a warning")
+        output.show_status("report", "2 updates, and more than fits")
+
+    warning, status = in_a_terminal(20, show)
+    assert warning.endswith("system | a warning")
+    assert status == "2 updates, and more"
+    # And it is gone at the end
+    assert in_a_terminal(20, lambda output: (show(output), output.show_status("report", "")))[-1] == ""
+
+
+def test_without_a_terminal_the_status_is_a_line(capfd: pytest.CaptureFixture[str]) -> None:
+    output = Output()
+    output.show_status("report", "1 update")
+    output.show_status("report", "")
+    assert capfd.readouterr().out.endswith("report | 1 update\n")

@@ -1,11 +1,13 @@
 """Likely mistakes in the settings: misspelled names, unreadable lines of `.env`, a file name as BOT."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from chatlanes.settings import SettingsError, load, settings_warnings
 from chatlanes.settings.bot_files import bots_in, likely_path
+from chatlanes.settings.imports import BotImportError, import_object
 from chatlanes.settings.spelling import CHECKED, misspelled
 from chatlanes.settings.table import rows
 
@@ -87,6 +89,28 @@ def test_the_suggestion_stands_in_the_error() -> None:
     with pytest.raises(SettingsError) as caught:
         load({"BOT": "mybot.py"}, None)
     assert str(caught.value).endswith("such as mybot:handle; did you mean mybot:handle?")
+
+
+@pytest.mark.parametrize(
+    ("path", "likely"),
+    [
+        ("mybot:handel", "(did you mean handle?)"),
+        ("mybt:handle", "(did you mean mybot:handle?)"),
+        ("mybot:nothing_like_it", "that it defines."),
+        ("elsewhere:nothing", "correct the name."),
+    ],
+)
+def test_a_misspelled_name_of_the_bot_is_corrected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, likely: str
+) -> None:
+    (tmp_path / "mybot.py").write_text("def handle(ctx): pass")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "mybot", raising=False)
+    with pytest.raises(BotImportError) as caught:
+        import_object("BOT", path, BotImportError)
+    assert likely in str(caught.value)
+    sys.modules.pop("mybot", None)
 
 
 @pytest.mark.parametrize(

@@ -261,6 +261,19 @@ def test_an_unreadable_file_is_an_error(tmp_path):
         load(env={}, env_file=file)
 
 
+def test_an_env_file_that_is_a_directory_is_an_error(tmp_path):
+    """Docker makes one when it mounts a missing file. Ignored, it would start the bot with default settings."""
+    (tmp_path / ".env").mkdir()
+    with pytest.raises(SettingsError, match=r"\.env is a directory: remove it and write a file"):
+        load(env={}, env_file=tmp_path / ".env")
+
+
+def test_an_env_file_that_is_a_broken_link_is_an_error(tmp_path):
+    (tmp_path / ".env").symlink_to("secrets.env")
+    with pytest.raises(SettingsError, match=r"\.env is a link to a missing file"):
+        load(env={}, env_file=tmp_path / ".env")
+
+
 def test_the_process_environment_and_its_env_file_are_read(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".env").write_text("MAX_ATTEMPTS=2\nQUEUES=2")

@@ -4,21 +4,23 @@ Guarantees one sentence for each missing setting. Also starts while Redis does n
 until it does.
 """
 
-import argparse
 import logging
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 
+import click
 from redis.exceptions import RedisError
 
 from chatlanes.poller.bot_api import Telegram
 from chatlanes.poller.factory import check
+from chatlanes.poller.program import given_log_options, log_options, run
 from chatlanes.poller.responses import TelegramTroubleError, TokenRefusedError
 from chatlanes.poller.runtime import Stop
 from chatlanes.poller.webhook.factory import path_of, receiver_of, secret_of, url_of
 from chatlanes.poller.webhook.intake import connected
-from chatlanes.poller.webhook.processes import ReceiverProcesses, inherited, receiver_command
+from chatlanes.poller.webhook.processes import ReceiverProcesses, inherited
 from chatlanes.poller.webhook.serving import CannotListenError, describe, listener, serve
 from chatlanes.poller.webhook.webhook_info import describe_webhook
 from chatlanes.settings import Settings, SettingsError
@@ -26,42 +28,78 @@ from chatlanes.updates.deployments import present
 
 log = logging.getLogger("poller")
 
-#: The limit of Telegram's setWebhook.
-MOST_CONNECTIONS = 100
+
+@log_options
+@click.group(invoke_without_command=True, subcommand_metavar="[COMMAND]")
+@click.option(
+    "--workers", type=click.IntRange(1, 64), metavar="N", default=1, show_default=True, help="Processes to start."
+)
+@click.option("--socket", "descriptor", type=int, hidden=True)  # for one of these processes: its listening socket
+@click.pass_context
+def webhook(ctx: click.Context, workers: int, descriptor: int | None) -> None:
+    """Receive updates by webhook, and append them to the lanes.
+
+    An HTTP server for the address WEBHOOK_URL, which `webhook set` gives to Telegram. Needs BOT_TOKEN (or BOTS) and
+    REDIS_URL too. These and all other settings come from the environment, or from the file .env in this folder;
+    `chatlanes settings` describes them. BOT is not imported here: the workers run it.
+    """
+    if ctx.invoked_subcommand is None:
+        run(partial(receive, workers=workers, descriptor=descriptor), traced="receiver")
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]", common: argparse.ArgumentParser) -> None:
-    """The command and its sub-commands."""
-    webhook = commands.add_parser(
-        "webhook",
-        prog="chatlanes webhook",
-        help="run an HTTP server to which Telegram sends updates",
-        parents=[common],
-    )
-    webhook.add_argument("--workers", type=_count, default=1, metavar="N", help="processes (default: %(default)s)")
-    webhook.add_argument("--socket", type=int, help=argparse.SUPPRESS)  # for a worker process: its listening socket
-    webhook.set_defaults(run=receive)
-    about = webhook.add_subparsers(title="commands that manage the webhook", metavar="COMMAND")
-    setting = about.add_parser("set", help="tell Telegram to send updates to WEBHOOK_URL", parents=[common])
-    setting.add_argument(
-        "--max-connections", type=_connections, metavar="N", help="concurrent requests, 1 to 100 (default: 40)"
-    )
-    _add_options(setting, drops=True)
-    setting.set_defaults(run=set_webhook)
-    info = about.add_parser("info", help="show the webhook as Telegram reports it", parents=[common])
-    _add_options(info)
-    info.set_defaults(run=show_webhook)
-    deleting = about.add_parser("delete", help="delete the webhook, so that polling works again", parents=[common])
-    _add_options(deleting, drops=True)
-    deleting.set_defaults(run=delete_webhook)
+_bot = click.option("--bot", metavar="NAME", help="A bot in BOTS. Default: all of them.")
+_drop_pending = click.option("--drop-pending", is_flag=True, help="Delete the updates that wait at Telegram.")
 
 
-def receive(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
+@log_options
+@webhook.command("set")
+@click.option(
+    "--max-connections", type=click.IntRange(1, 100), metavar="N", help="Concurrent requests, 1 to 100. Default: 40."
+)
+@_bot
+@_drop_pending
+def set_webhook(bot: str | None, drop_pending: bool, max_connections: int | None) -> None:
+    """Tell Telegram to send updates to WEBHOOK_URL."""
+
+    def wanted(settings: Settings) -> dict[str, object]:
+        options = {"max_connections": max_connections, "allowed_updates": settings.allowed_updates}
+        return {
+            "url": url_of(settings),
+            "secret_token": secret_of(settings),
+            "drop_pending_updates": drop_pending,
+            **{name: value for name, value in options.items() if value is not None},
+        }
+
+    run(partial(_call_telegram, bot_name=bot, method="setWebhook", wanted=wanted))
+
+
+@log_options
+@webhook.command("info")
+@_bot
+def show_webhook(bot: str | None) -> None:
+    """Show the webhook as Telegram reports it."""
+    run(partial(_call_telegram, bot_name=bot))
+
+
+@log_options
+@webhook.command("delete")
+@_bot
+@_drop_pending
+def delete_webhook(bot: str | None, drop_pending: bool) -> None:
+    """Delete the webhook, so that polling works again."""
+    options: dict[str, object] = {"drop_pending_updates": drop_pending}
+    run(partial(_call_telegram, bot_name=bot, method="deleteWebhook", wanted=lambda _: options))
+
+
+# -- the receiver
+
+
+def receive(settings: Settings, stop: Stop, *, workers: int, descriptor: int | None) -> int:
     """Raises OrderByError and CollectError."""
     try:
-        if given.socket is not None:
-            return _serve(settings, stop, inherited(given.socket, stop))
-        return _begin(settings, stop, given)
+        if descriptor is not None:
+            return _serve(settings, stop, inherited(descriptor, stop))
+        return _begin(settings, stop, workers)
     except SettingsError as error:
         log.error("%s", error)
         return 2
@@ -70,7 +108,7 @@ def receive(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
         return 1
 
 
-def _begin(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
+def _begin(settings: Settings, stop: Stop, workers: int) -> int:
     """Raises SettingsError, CannotListenError, OrderByError, CollectError, FilterError, ServerUnfit."""
     for bot in settings.served:
         check(bot)
@@ -81,9 +119,9 @@ def _begin(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
     ):
         _check_redis(settings.served[0])
         log.info("receiving on %s at %s", describe(listening), ", ".join(paths))
-        if given.workers == 1:
+        if workers == 1:
             return _serve(settings, stop, listening)
-        code = ReceiverProcesses(given.workers, receiver_command(given.verbose, given.quiet), listening, stop).run()
+        code = ReceiverProcesses(workers, given_log_options(), listening, stop).run()
     log.info("stopped")
     return code
 
@@ -108,43 +146,18 @@ def _serve(settings: Settings, stop: Stop, listening: socket.socket) -> int:
 # -- commands to Telegram
 
 
-def set_webhook(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
-    def wanted(bot: Settings) -> dict[str, object]:
-        options: dict[str, object] = {
-            "max_connections": given.max_connections,
-            "allowed_updates": bot.allowed_updates,
-        }
-        return {
-            "url": url_of(bot),
-            "secret_token": secret_of(bot),
-            "drop_pending_updates": given.drop_pending,
-            **{name: value for name, value in options.items() if value is not None},
-        }
-
-    return _call_telegram(settings, stop, given, "setWebhook", wanted)
-
-
-def delete_webhook(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
-    return _call_telegram(
-        settings, stop, given, "deleteWebhook", lambda bot: {"drop_pending_updates": given.drop_pending}
-    )
-
-
-def show_webhook(settings: Settings, stop: Stop, given: argparse.Namespace) -> int:
-    return _call_telegram(settings, stop, given)
-
-
 def _call_telegram(
     settings: Settings,
     stop: Stop,
-    given: argparse.Namespace,
+    *,
+    bot_name: str | None,
     method: str = "",
-    wanted: Callable[[Settings], dict[str, object]] = lambda bot: {},
+    wanted: Callable[[Settings], dict[str, object]] = lambda _: {},
 ) -> int:
     """For each bot, calls the method, if any, and shows the resulting webhook. Raises Stopping."""
-    chosen = [bot for bot in settings.served if given.bot in (None, bot.bot_name)]
+    chosen = [bot for bot in settings.served if bot_name in (None, bot.bot_name)]
     if not chosen:
-        return _fail(f"--bot {given.bot}: BOTS names {', '.join(bot.bot_name for bot in settings.served)}", 2)
+        return _fail(f"--bot {bot_name}: BOTS names {', '.join(bot.bot_name for bot in settings.served)}", 2)
     codes = [_call_for(bot, stop, method, wanted) for bot in chosen]
     return max(codes)
 
@@ -182,23 +195,3 @@ def _print(text: str) -> None:
 def _fail(why: str, code: int) -> int:
     print(why, file=sys.stderr)  # noqa: T201 - one sentence, no log line
     return code
-
-
-def _add_options(parser: argparse.ArgumentParser, *, drops: bool = False) -> None:
-    parser.add_argument("--bot", metavar="NAME", help="a bot in BOTS (default: all)")
-    if drops:
-        parser.add_argument("--drop-pending", action="store_true", help="delete the updates pending at Telegram")
-
-
-def _count(text: str) -> int:
-    return _whole(text, 64)
-
-
-def _connections(text: str) -> int:
-    return _whole(text, MOST_CONNECTIONS)
-
-
-def _whole(text: str, most: int) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= most:
-        raise argparse.ArgumentTypeError(f"give a whole number from 1 to {most}")
-    return int(text)

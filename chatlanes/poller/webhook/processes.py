@@ -27,11 +27,12 @@ FINAL = (1, 2)
 
 
 class ReceiverProcesses:
-    """Each process is started with `command` and --socket."""
+    """Each process is started with these `options` and --socket."""
 
-    def __init__(self, count: int, command: Sequence[str], listening: socket.socket, stop: Stop) -> None:
+    def __init__(self, count: int, options: Sequence[str], listening: socket.socket, stop: Stop) -> None:
         self._count = count
-        self._command = [*command, f"--socket={listening.fileno()}"]
+        program = [sys.executable, "-m", "chatlanes.poller", "webhook"]
+        self._command = [*program, *options, f"--socket={listening.fileno()}"]
         self._listening = listening
         self._stop = stop
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -76,17 +77,6 @@ class ReceiverProcesses:
                 log.warning("a receiver process did not stop in time and was killed; Telegram sends its updates again")
                 process.kill()
                 process.wait()
-
-
-def receiver_command(verbose: bool, quiet: bool) -> list[str]:
-    options = {"--verbose": verbose, "--quiet": quiet}
-    return [
-        sys.executable,
-        "-m",
-        "chatlanes.poller",
-        "webhook",
-        *(option for option, is_set in options.items() if is_set),
-    ]
 
 
 def inherited(descriptor: int, stop: Stop) -> socket.socket:

@@ -1,42 +1,46 @@
 """`python -m chatlanes.sandbox.simulator`: a Bot API on this machine."""
 
-import argparse
 import sys
 from pathlib import Path
+
+import click
 
 from chatlanes.sandbox.simulator.bot import SimulatedBot
 from chatlanes.sandbox.simulator.server import PortInUseError, serve
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m chatlanes.sandbox.simulator", description=__doc__)
-    parser.add_argument("--port", type=int, default=8081, help="0 takes a free one (default: %(default)s)")
-    parser.add_argument("--token", default="1:TEST", help="the only token it accepts (default: %(default)s)")
-    parser.add_argument("--first-update-id", type=int, default=1, help="(default: %(default)s)")
-    parser.add_argument(
-        "--no-quirks",
-        action="store_true",
-        help="answer at once: do not delay polls that repeat their offset within 3 s, nor conflicts in a row",
-    )
-    parser.add_argument("--page", type=Path, metavar="FILE", help="serve the page too, and store its chats in FILE")
-    options = parser.parse_args()
+@click.command()
+@click.option(
+    "--page",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Serve the page with chats too, and store them in FILE.",
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), metavar="PORT", default=8081, show_default=True, help="0: any free port."
+)
+@click.option("--token", default="1:SIMULATED", show_default=True, help="The only token that it accepts.")
+@click.option("--first-update-id", type=int, default=1, show_default=True, help="The id of the first update.")
+@click.option(
+    "--no-quirks",
+    is_flag=True,
+    help="Answer at once: do not delay polls that repeat their offset within 3 s, nor conflicts in a row.",
+)
+def main(page: Path | None, port: int, token: str, first_update_id: int, no_quirks: bool) -> None:
+    """Run a simulated Telegram Bot API on this machine.
+
+    A bot uses it with BOT_API_URL=http://127.0.0.1:8081 and BOT_TOKEN=1:SIMULATED, in the environment or in .env.
+    """
     try:
-        run(options)
+        if page is None:
+            serve(SimulatedBot(token, quirks=not no_quirks, first_update_id=first_update_id), port)
+            return
+        from chatlanes.sandbox.page.server import serve_page  # without a page nothing of it is loaded
+
+        serve_page(token, page, port, first_update_id=first_update_id, quirks=not no_quirks)
     except PortInUseError as error:
         sys.exit(str(error))
 
 
-def run(options: argparse.Namespace) -> None:
-    """Raises PortInUseError."""
-    quirks = not options.no_quirks
-    if options.page is None:
-        bot = SimulatedBot(options.token, quirks=quirks, first_update_id=options.first_update_id)
-        serve(bot, options.port)
-        return
-    from chatlanes.sandbox.page.server import serve_page  # without a page nothing of it is loaded
-
-    serve_page(options.token, options.page, options.port, first_update_id=options.first_update_id, quirks=quirks)
-
-
 if __name__ == "__main__":
-    main()
+    main(prog_name="python -m chatlanes.sandbox.simulator")

@@ -17,7 +17,7 @@ from chatlanes.sandbox.parts import Part
 from chatlanes.sandbox.supervisor.child_process import ChildProcess
 from chatlanes.sandbox.supervisor.import_check import ImportCheck
 from chatlanes.sandbox.supervisor.managed_part import NEVER, ManagedPart
-from chatlanes.sandbox.supervisor.output import Output
+from chatlanes.sandbox.supervisor.output import OWN_NAME, Output
 from chatlanes.sandbox.supervisor.restart_policy import StopAll, WaitForFix
 from chatlanes.sandbox.worker import READY
 
@@ -117,6 +117,9 @@ class Supervisor:
             self._show(name, running.lines() or [])
 
     def _show(self, name: str, lines: list[str]) -> None:
+        if self._parts[name].part.is_status:
+            self._output.show_status(name, lines[-1] if lines else "")
+            return
         self._output.say(name, *(line for line in lines if line != READY))
         if READY in lines and not self._is_stopping:
             self._worker_is_ready(name)
@@ -184,6 +187,7 @@ class Supervisor:
             return
         self._is_stopping = True
         self._ended_first = because_of
+        self._output.show_status(OWN_NAME, "")
         self._kill_at_s = time.monotonic() + STOP_WITHIN_S
         for name, managed in self._parts.items():
             if managed.running:
