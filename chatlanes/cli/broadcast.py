@@ -32,7 +32,7 @@ from chatlanes.broadcasts import (
     read_recipients,
 )
 from chatlanes.cli.command import CommandContext, CommandError, command, lanes
-from chatlanes.cli.formatting import age, bar, moment, number, table
+from chatlanes.cli.formatting import age, bar, echo, moment, number, table
 from chatlanes.settings import Settings
 from chatlanes.settings.imports import BotImportError
 from chatlanes.telegram.client import prepare
@@ -115,7 +115,7 @@ def status(lanes: CommandContext, id_: str | None, watch: bool, as_json: bool, b
         time.sleep(RATE_OVER_S if before.state == "running" else 0)
         now = _progress(broadcasts, id_)
         rate = (now.done - before.done) / RATE_OVER_S
-        click.echo(json.dumps(as_dict(now, rate)) if as_json else "\n".join(described(now, rate)))
+        echo(json.dumps(as_dict(now, rate)) if as_json else "\n".join(described(now, rate)))
 
 
 @command("pause", broadcast)
@@ -229,7 +229,7 @@ def _watch(broadcasts: Broadcasts, id_: str) -> None:
             lines = described(now, (now.done - before.done) / RATE_OVER_S)
             if shown and sys.stdout.isatty():
                 click.echo(f"\x1b[{shown}A\x1b[J", nl=False)
-            click.echo("\n".join(lines))
+            echo("\n".join(lines))
             before, shown = now, len(lines)
             if now.ended_ms or now.state == "paused":
                 return

@@ -10,7 +10,7 @@ import click
 from chatlanes.bot.session.stored import SESSION
 from chatlanes.cli.collected import with_size
 from chatlanes.cli.command import CommandContext, command
-from chatlanes.cli.formatting import age, moment, table
+from chatlanes.cli.formatting import age, echo, moment, table
 from chatlanes.cli.selection import OfChat, chat_argument, is_of_chat, wanted
 from chatlanes.cli.status import doing
 from chatlanes.cli.timers import shown, timers_of_chat
@@ -41,12 +41,12 @@ def chat(lanes: CommandContext, chat: str, bot: str | None, with_content: bool) 
         _show_session(lanes, name, with_content=with_content)
     buried = [record for record in _dead(lanes, chat) if bot in (None, lanes.names.get(record.group))]
     if buried:
-        click.echo(f"{len(buried)} buried: lanes dead list --chat {chat}")
+        echo(f"{len(buried)} buried: lanes dead list --chat {chat}")
     timers = [timer for timer in timers_of_chat(lanes, chat) if bot in (None, _bot_of(lanes, timer.owner))]
     if timers:
         _show_timers(lanes, chat, timers)
     if not (found or sessions or buried or timers):
-        click.echo(f"{chat} has no waiting, running or buried updates, no session and no timers")
+        echo(f"{chat} has no waiting, running or buried updates, no session and no timers")
 
 
 def _show_lane(lanes: CommandContext, key: str, paused: dict[str, int]) -> None:
@@ -55,7 +55,7 @@ def _show_lane(lanes: CommandContext, key: str, paused: dict[str, int]) -> None:
     ids, count = inspection.in_lane(client, key, MOST_SHOWN)
     standing = list(inspection.records(client, ids))
     titles = inspection.titles(client, [record.id for record in standing])
-    click.echo(f"{key}: {count:,} in the lane" + (f", paused since {moment(paused_ms)}" if paused_ms else ""))
+    echo(f"{key}: {count:,} in the lane" + (f", paused since {moment(paused_ms)}" if paused_ms else ""))
     rows = [
         [record.id, with_size(titles[record.id], record), doing(record, now_us, paused) if place == 0 else record.state]
         for place, record in enumerate(standing)
@@ -63,7 +63,7 @@ def _show_lane(lanes: CommandContext, key: str, paused: dict[str, int]) -> None:
     if rows:
         click.echo(table(["id", "update", "doing"], rows, left=range(3)))
     if count > len(ids):
-        click.echo(f"and {count - len(ids):,} more")
+        echo(f"and {count - len(ids):,} more")
     if standing:
         _show_first(lanes, standing[0])
     click.echo()
@@ -73,27 +73,27 @@ def _show_first(lanes: CommandContext, first: Record) -> None:
     """The errors and journaled calls of its earlier attempts."""
     for problem in inspection.problems(lanes.client, first.id)[-3:]:
         run = f"{problem.get('type')}: {' '.join(str(problem.get('message', '')).split())}"
-        click.echo(f"  failed {moment(problem.get('at_ms', 0))}: {run[:120]}")
+        echo(f"  failed {moment(problem.get('at_ms', 0))}: {run[:120]}")
     for position, state, what in inspection.journal(lanes.client, first.id):
-        click.echo(f"  call {position} {what}: {state}")
+        echo(f"  call {position} {what}: {state}")
 
 
 def _show_session(lanes: CommandContext, name: str, *, with_content: bool) -> None:
     stored: Any = lanes.client.get(name) or b""
     ttl_ms: Any = lanes.client.pttl(name)
     lasts = f", for {ttl_ms / 3_600_000:,.1f} h more" if ttl_ms > 0 else ""
-    click.echo(f"{name}: {len(stored):,} bytes{lasts}")
+    echo(f"{name}: {len(stored):,} bytes{lasts}")
     if with_content:
-        click.echo(_pretty(stored))
+        echo(_pretty(stored))
 
 
 def _show_timers(lanes: CommandContext, chat: str, timers: list[StoredTimer]) -> None:
     """The next ones; `lanes timers list` shows all."""
     now_ms = inspection.now_us(lanes.client) // 1000
     for timer in timers[:MOST_TIMERS]:
-        click.echo(f"timer {shown(timer.name)}: due {moment(timer.at_ms)}, in {age((timer.at_ms - now_ms) / 1000)}")
+        echo(f"timer {shown(timer.name)}: due {moment(timer.at_ms)}, in {age((timer.at_ms - now_ms) / 1000)}")
     if len(timers) > MOST_TIMERS:
-        click.echo(f"and {len(timers) - MOST_TIMERS:,} more timers: lanes timers list --chat {chat}")
+        echo(f"and {len(timers) - MOST_TIMERS:,} more timers: lanes timers list --chat {chat}")
 
 
 def _pretty(stored: bytes) -> str:

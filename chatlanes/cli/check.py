@@ -27,7 +27,7 @@ from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.protocol import data_loss
 from chatlanes.lanes.protocol.scripts import digest
 from chatlanes.lanes.protocol.server import advice, check_server, durability
-from chatlanes.logs.foreign_text import one_line
+from chatlanes.logs.foreign_text import one_line, visible
 from chatlanes.settings import Settings
 from chatlanes.telegram import BotApiError
 from chatlanes.telegram.client import BotApi
@@ -255,7 +255,7 @@ def check(lanes: CommandContext) -> None:
     is_right = True
     for finding in findings(lanes, bots, replicas):
         word, colour = _SHOWN[finding.is_right]
-        click.echo(f"{click.style(word, fg=colour)} {finding.what}: {finding.sentence}")
+        click.echo(f"{click.style(word, fg=colour)} {finding.what}: {visible(finding.sentence)}")
         is_right = is_right and finding.is_right is not False
     if not is_right:
         click.get_current_context().exit(1)

@@ -22,6 +22,7 @@ from chatlanes.lanes.errors import LanesError, complaint
 from chatlanes.lanes.protocol.keys import group_of
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.transport.channel import LANES_ARGUMENT
+from chatlanes.logs.foreign_text import visible
 from chatlanes.settings import Settings, running_sandbox
 
 
@@ -29,7 +30,7 @@ class CommandError(click.ClickException):
     """Ends the command with one sentence and exit code 1."""
 
     def show(self, file: Any = None) -> None:
-        click.echo(self.format_message(), file=sys.stderr)
+        click.echo(visible(self.format_message()), file=sys.stderr)
 
 
 @dataclass

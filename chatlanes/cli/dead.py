@@ -15,13 +15,14 @@ import click
 
 from chatlanes.cli.collected import ids_of, run_of, with_size
 from chatlanes.cli.command import CommandContext, CommandError, command, lanes
-from chatlanes.cli.formatting import moment, table
+from chatlanes.cli.formatting import echo, moment, table
 from chatlanes.cli.selection import bot_option, chat_option, in_order, wanted
 from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.monitoring.inspection import Record
+from chatlanes.logs.foreign_text import one_line
 
-#: Characters of an error in the list.
-SHOWN = 60
+#: Characters of an error in the list, and above its traceback, which has the whole text.
+SHOWN, MOST_OF_AN_ERROR = 60, 2_000
 
 
 @lanes.group()
@@ -81,18 +82,19 @@ def show(lanes: CommandContext, message_id: str, as_json: bool) -> None:
         }
         click.echo(json.dumps({**run, "lanes": record.lanes, "queue": record.queue}, indent=2))
         return
-    click.echo(f"{record.id}  {title}")
+    echo(f"{record.id}  {title}")
     if record.size > 1:
-        click.echo(f"one run of {record.size} updates: {', '.join(ids_of(client, record))}")
-    click.echo(f"appended {moment(record.appended_us / 1000)}, buried {moment(buried_ms)}, queue {record.queue}")
-    click.echo(f"lanes {', '.join(record.lanes) or '(none)'}; {len(problems)} errors, {record.died} deaths")
+        echo(f"one run of {record.size} updates: {', '.join(ids_of(client, record))}")
+    echo(f"appended {moment(record.appended_us / 1000)}, buried {moment(buried_ms)}, queue {record.queue}")
+    echo(f"lanes {', '.join(record.lanes) or '(none)'}; {len(problems)} errors, {record.died} deaths")
     for traceback, same in groupby(problems, lambda problem: str(problem.get("traceback", "")).rstrip()):
         click.echo()
         for problem in same:
-            click.echo(f"{moment(problem.get('at_ms', 0))}  {problem.get('type')}: {problem.get('message')}")
-        click.echo(traceback)
+            error = f"{problem.get('type')}: {problem.get('message')}"
+            echo(f"{moment(problem.get('at_ms', 0))}  {one_line(error, MOST_OF_AN_ERROR)}")
+        echo(traceback)
     for update in updates:
-        click.echo(f"\n{json.dumps(update, indent=2, ensure_ascii=False)}")
+        echo(f"\n{json.dumps(update, indent=2, ensure_ascii=False)}")
 
 
 @command("replay", dead)

@@ -1,4 +1,4 @@
-"""Formats ages, numbers, tables and bars. Pure; colours only in a terminal."""
+"""Formats ages, numbers, tables and bars; prints texts from Redis. Colours only in a terminal."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from datetime import UTC, datetime
 
 import click
 
+from chatlanes.logs.foreign_text import one_line, visible
+
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
+#: Characters of a cell: any key or id that is not an attack.
+LONGEST_CELL = 1_000
 _BLOCKS = " ▏▎▍▌▋▊▉█"
+
+
+def echo(text: str) -> None:
+    """Print a text that may contain anything, such as the message of an error."""
+    click.echo(visible(text))
 
 
 def age(seconds: float | None) -> str:
@@ -45,6 +54,7 @@ def bar(share: float, width: int) -> str:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
     """A table with aligned columns. The columns in `left` are left-aligned, the others right-aligned."""
+    rows = [[one_line(cell, LONGEST_CELL) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     return "\n".join(
         click.style(line, bold=True) if number == 0 else line

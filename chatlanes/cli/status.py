@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from chatlanes.cli.command import CommandContext, command
-from chatlanes.cli.formatting import age, bar, duration, moment, number, table
+from chatlanes.cli.formatting import age, bar, duration, echo, moment, number, table
 from chatlanes.cli.overview import STATES, Figures, Overview, TelegramPause, overview
 from chatlanes.lanes.leases.timings import RUN, WAIT
 from chatlanes.lanes.monitoring import inspection
@@ -102,15 +102,15 @@ def show(seen: Overview, *, watch: bool, as_json: bool) -> None:
         click.clear()
     click.echo(figures_table(seen, bars=live))
     for what, since_ms in sorted(seen.paused.items()):
-        click.echo(f"paused since {moment(since_ms)}: {what.replace(':', ' ', 1)}")
+        echo(f"paused since {moment(since_ms)}: {what.replace(':', ' ', 1)}")
     for wait in seen.flood_waits:
-        click.echo(f"flood wait: {wait.what} waits for {age(wait.left_s)} more ({wait.bot})")
+        echo(f"flood wait: {wait.what} waits for {age(wait.left_s)} more ({wait.bot})")
     if seen.timers.due_s is not None:
         when = f"due in {age(seen.timers.due_s)}" if seen.timers.due_s > 0 else f"late by {age(seen.timers.late_s)}"
-        click.echo(f"timers: {seen.timers.waiting:,} wait, the next one is {when}")
+        echo(f"timers: {seen.timers.waiting:,} wait, the next one is {when}")
     for bot, figures in seen.bots.items():
         if figures.more:
-            click.echo(f"{bot}: the newest {figures.more:,} updates are counted in the backlog only, not by state")
+            echo(f"{bot}: the newest {figures.more:,} updates are counted in the backlog only, not by state")
     if seen.busy_lanes:
         click.echo()
         click.echo(busy_lanes_table(seen))

@@ -12,7 +12,7 @@ import click
 from chatlanes.bot.adapters.ptb.job_storage import NEVER_MS
 from chatlanes.bot.timers import content_of
 from chatlanes.cli.command import CommandContext, CommandError, command, lanes
-from chatlanes.cli.formatting import age, moment, table
+from chatlanes.cli.formatting import age, echo, moment, table
 from chatlanes.cli.selection import bot_option, chat_option, is_of_chat, wanted
 from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.protocol import keys
@@ -69,7 +69,7 @@ def cancel(lanes: CommandContext, timer: str, chat: str | None, bot: str | None)
         raise CommandError(f"{len(found)} timers are named {timer}: write one of the ids {_ids(found)}")
     if not found or not sum(lanes.store.cancel(found[0].owner, name) for name in _names(found[0])):
         raise CommandError(f"there is no timer {timer}: it was cancelled, or it is due already")
-    click.echo(f"cancelled {found[0].id}")
+    echo(f"cancelled {found[0].id}")
 
 
 def _names(timer: StoredTimer) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from itertools import dropwhile
 from types import FrameType, TracebackType
 from typing import Any
 
+from chatlanes.logs.foreign_text import indented
 from chatlanes.logs.redaction import Secrets
 
 #: Characters kept of a message, and of the end of a traceback: an error may contain a whole HTTP response.
@@ -141,11 +142,11 @@ def _one(error: BaseException, at: TracebackType | None, secrets: Secrets, depth
     kind, message = type(error), message_of(error, secrets)
     module = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
     name = f"{module}{kind.__qualname__}"
-    yield f"{name}: {message}\n" if message else f"{name}\n"
+    yield f"{name}: {indented(message)}\n" if message else f"{name}\n"
     notes = getattr(error, "__notes__", None)
     if isinstance(notes, list):
         for note in notes[:MOST_NOTES]:
-            yield _bounded(note if isinstance(note, str) else "(a note)", secrets, LONGEST_TRACEBACK) + "\n"
+            yield indented(_bounded(note if isinstance(note, str) else "(a note)", secrets, LONGEST_TRACEBACK)) + "\n"
     if isinstance(error, BaseExceptionGroup):
         yield from _members(error, secrets, depth)
 

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from chatlanes.logs.errors import LEFT_OUT, traceback_of
+from chatlanes.logs.foreign_text import indented, visible
 from chatlanes.logs.ids import LineContext, bot_of_thread
 from chatlanes.logs.redaction import Secrets
 
@@ -26,7 +27,10 @@ LONGEST_LINE = 100_000
 
 
 class TextLines(logging.Formatter):
-    """The ids follow the message, as in `[update=123456:17 chat=7 attempt=2]`; the bot is a part of the first."""
+    """The ids follow the message, as in `[update=123456:17 chat=7 attempt=2]`; the bot is a part of the first.
+
+    A message of several lines is indented after its first one.
+    """
 
     def __init__(self, known: LineContext, secrets: Secrets, fmt: str | None = None, **how: Any) -> None:
         super().__init__(fmt, **how)
@@ -35,19 +39,22 @@ class TextLines(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
         record._bot = f" [{name}]" if (name := bot_of_thread(record)) else ""
+        record.message = indented(record.message)
         line = super().formatMessage(record)
         ids = [
             f"{name}={value}"
             for name, value in self._known.of(record).items()
             if name not in ("bot", "bot_name", "worker", "span_id")
         ]
-        return f"{line} [{' '.join(ids)}]" if ids else line
+        return f"{line} [{visible(' '.join(ids))}]" if ids else line
 
     def format(self, record: logging.LogRecord) -> str:
+        if record.exc_text:  # from another formatter
+            record.exc_text = visible(record.exc_text)
         return _line(super().format(record), self._secrets)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - the name is logging's
-        return _exception(ei, self._secrets)
+        return visible(_exception(ei, self._secrets))
 
 
 class JsonLines(logging.Formatter):
@@ -77,7 +84,7 @@ class JsonLines(logging.Formatter):
         for name, value in fields.items():
             if isinstance(value, str):
                 fields[name] = _line(value, self._secrets)
-        return self._secrets.cut(_json(fields))
+        return self._secrets.cut(visible(_json(fields)))
 
     def _traceback(self, record: logging.LogRecord) -> str:
         parts = []

@@ -12,6 +12,7 @@ import threading
 from typing import Any, NoReturn
 
 from chatlanes.logs.errors import traceback_of
+from chatlanes.logs.foreign_text import visible
 from chatlanes.logs.ids import LineContext
 from chatlanes.logs.lines import JsonLines, TextLines
 from chatlanes.logs.redaction import Secrets
@@ -64,8 +65,8 @@ def give_up(settings: Settings, why: str, cause: BaseException | None = None) ->
         say(settings, why, logging.CRITICAL, cause)
         sys.exit(1)
     if cause is not None:
-        print(traceback_of(cause, Secrets.of(settings)), file=sys.stderr, flush=True)  # noqa: T201 - before a log
-    sys.exit(why)
+        print(visible(traceback_of(cause, Secrets.of(settings))), file=sys.stderr, flush=True)  # noqa: T201 - before a log
+    sys.exit(visible(why))
 
 
 def _thread_ended(what: threading.ExceptHookArgs) -> None:

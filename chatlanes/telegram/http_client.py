@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import requests
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
+from chatlanes.logs.foreign_text import one_line
 from chatlanes.telegram.http_session import PIECE_BYTES, HttpRequest, Limits, current_request, session_for, too_large
 
 T = TypeVar("T")
@@ -123,8 +124,7 @@ def _no_answer(error: Exception, *, is_sent: bool) -> NoAnswerError:
         return NoAnswerError("no answer in time" if is_sent else "no connection in time", is_sent=is_sent)
     inner = causes[-1]
     reason = (inner.strerror if isinstance(inner, OSError) else None) or str(inner) or type(inner).__name__
-    shown = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in reason[:LONGEST_REASON])
-    return NoAnswerError(f"no answer ({shown})", is_sent=is_sent)
+    return NoAnswerError(f"no answer ({one_line(reason, LONGEST_REASON)})", is_sent=is_sent)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -14,7 +14,9 @@ from chatlanes.updates import decoding
 
 
 class BotApiAnswer(NamedTuple):
-    """A parsed response. `code` is the HTTP status if the response names no code; `description` is unchanged."""
+    """A parsed response. `code` is the HTTP status if the response names none of at most three digits; `description` is
+    unchanged.
+    """
 
     is_ok: bool
     result: Any
@@ -37,7 +39,7 @@ def parse_answer(status: int, body: bytes) -> BotApiAnswer | None:
         answer["ok"],
         answer.get("result"),
         "result" in answer,
-        code if type(code) is int else status,
+        code if type(code) is int and 0 <= code <= 999 else status,
         description if isinstance(description, str) else None,
         parameters if isinstance(parameters, dict) else {},
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -198,3 +199,22 @@ def test_selection_must_be_unambiguous(three: Cli, arguments: list[str]) -> None
 )
 def test_lanes_of_a_chat(lane: str, chat: str, is_it: bool) -> None:
     assert is_of_chat(lane, chat) == is_it
+
+
+def test_texts_of_others_do_not_reach_the_terminal(cli: Cli) -> None:
+    # Given an update and an error that clear the screen, set the title of the terminal and begin lines
+    hostile = "no\x1b[2J\x1b]0;owned\x07\x9b2J\u202e\nall is well"
+    cli.append("1:11", "1/chat:7", update={"update_id": 5, "message": {"text": hostile + "\ud800"}})
+    [(_, fence)] = cli.take()
+    problem = {"type": "ValueError", "message": hostile, "attempt": 1, "traceback": f"ValueError: {hostile}"}
+    cli.store.retry("1:11", fence, delay_ms=-1, problem=problem)
+    cli.store.sweep(60_000)
+    chat = cli.text("chat", "7")
+    [(_, fence)] = cli.take()
+    cli.store.bury("1:11", fence, problem)
+    # Then every command shows them escaped
+    shown = cli.text("dead", "show", "1:11")
+    for text in (chat, shown, cli.text("dead", "list")):
+        assert not set("\x1b\x07\x9b\u202e\ud800") & set(text)
+        assert "no\\u001b[2J" in text
+    assert re.findall(r"UTC  ValueError: no.*\\nall is well$", shown, re.MULTILINE)

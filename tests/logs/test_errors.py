@@ -37,7 +37,7 @@ def in_a_context() -> BaseException:
 
 def noted() -> BaseException:
     error = ValueError("text")
-    error.add_note("a note\nof two lines")
+    error.add_note("a note")
     return raised(error)
 
 

@@ -37,3 +37,12 @@ def test_a_code_that_is_not_a_number_is_not_shown(code: object) -> None:
     with pytest.raises(TelegramTroubleError) as polled:
         result_of("getMe", 502, json.dumps({"ok": False, "error_code": code, "description": ["a", "\n"]}).encode())
     assert str(polled.value) == "502 without a description"
+
+
+def test_a_code_of_400_digits_is_not_shown() -> None:
+    body = json.dumps({"ok": False, "error_code": 10**399, "description": "no"}).encode()
+    with pytest.raises(TelegramTroubleError, match=r"^502 no$"):
+        result_of("getMe", 502, body)
+    with pytest.raises(BotApiError) as called:
+        responses.read("sendMessage", 7, 502, body)
+    assert (called.value.code, len(str(called.value)) < 100) == (502, True)

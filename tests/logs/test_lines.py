@@ -13,6 +13,7 @@ import pytest
 
 from chatlanes.bot.event_loop import event_loop
 from chatlanes.logs import Ids, JsonLines, Secrets, UpdateIds, about
+from chatlanes.logs.celery_log import WorkerText
 from chatlanes.logs.ids import LineContext, thread_of
 from chatlanes.logs.lines import TextLines
 from tests.support.bot_api import TOKEN
@@ -109,3 +110,30 @@ def test_a_custom_log_handler_can_use_the_ids() -> None:
     with about(lambda: Ids("12:7", 9)):
         UpdateIds().filter(made := record())
     assert logging.Formatter("%(update)s %(chat)s %(attempt)s %(message)s").format(made) == "12:7 9 - said"
+
+
+#: Clears the screen, sets the title of the terminal, begins a line, and turns a text around.
+FORGED = "no\n2026-01-01 INFO poller: all is well\x1b[2J\x1b]0;owned\x07\x9b2J\r\u2028\x85\u202e"
+UNSAFE = set("\x1b\x07\x9b\r\u2028\x85\u202e")
+
+
+@pytest.mark.parametrize("lines", LINES.values(), ids=LINES)
+def test_a_text_of_others_neither_forges_a_line_nor_reaches_the_terminal(lines: logging.Formatter) -> None:
+    made = record("failed: %s", FORGED)
+    try:
+        failed = ValueError(FORGED)
+        failed.add_note(FORGED)
+        raise failed
+    except ValueError:
+        made.exc_info = sys.exc_info()
+    shown = lines.format(made)
+    assert not UNSAFE & set(shown)
+    assert not [line for line in shown.splitlines() if line.startswith("2026")]
+    assert "\\u001b[2J" in shown
+    if isinstance(lines, JsonLines):
+        assert json.loads(shown)["message"] == f"failed: {FORGED}"
+
+
+def test_celerys_colours_stay() -> None:
+    lines = WorkerText(LineContext(), Secrets(), "%(levelname)s: %(message)s", use_color=True)
+    assert lines.format(record("a \x1b[2J")) == "\x1b[1;33mWARNING: a \\u001b[2J\x1b[0m"

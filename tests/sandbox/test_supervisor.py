@@ -216,3 +216,16 @@ def test_without_a_terminal_the_status_is_a_line(capfd: pytest.CaptureFixture[st
     output.show_status("report", "1 update")
     output.show_status("report", "")
     assert capfd.readouterr().out.endswith("report | 1 update\n")
+
+
+def test_the_output_of_a_part_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+
+    def show(output: Output) -> None:
+        output.add_name("worker")
+        output.say("worker", "no \x1b[2J\x1b]0;owned\x07")
+        output.show_status("worker", "\x9b2J")
+
+    line, status = in_a_terminal(80, show)
+    assert line.endswith(" | \x1b[0mno " + r"\u001b[2J\u001b]0;owned\u0007")
+    assert status == r"\u009b2J"

@@ -143,7 +143,7 @@ def test_other_answers_close_the_connection(wire: Wire, answer: bytes) -> None:
     ("answer", "reason"),
     [
         (None, "Connection reset by peer"),
-        (b"SSH-2.0-OpenSSH\x1b[1m\r\n", "SSH-2.0-OpenSSH\\x1b[1m\\r\\n"),
+        (b"SSH-2.0-OpenSSH\x1b[1m\r\n", "SSH-2.0-OpenSSH\\u001b[1m\\u000d\\n"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "malformed Content-Length"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5_000 + b"\r\n\r\n", "malformed Content-Length"),
         (CHUNKED + b"x\r\n", "InvalidChunkLength(got length b'x\\r\\n', 0 bytes read)"),

@@ -10,6 +10,8 @@ import os
 import time
 from contextlib import suppress
 
+from chatlanes.logs.foreign_text import visible
+
 STDOUT = 1
 ERASE_LINE = "\r\033[K"
 #: ANSI colours of the names, in a terminal.
@@ -38,7 +40,7 @@ class Output:
         prefix = f"{time.strftime('%H:%M:%S')} {name.ljust(self._width)} | "
         if name in self._colours and os.isatty(self._output):
             prefix = f"\033[0m\033[{self._colours[name]}m{prefix}\033[0m"
-        self._write("".join(f"{prefix}{line}\n" for line in lines))
+        self._write("".join(f"{prefix}{visible(line)}\n" for line in lines))
 
     def log(self, line: str) -> None:
         self.say(OWN_NAME, line)
@@ -46,7 +48,7 @@ class Output:
     def show_status(self, name: str, line: str) -> None:
         """The status line from now on; empty: none. Where it cannot be redrawn, a line like all others."""
         if can_redraw(self._output):
-            self._status = line
+            self._status = visible(line)
             self._write("")
         elif line:
             self.say(name, line)
