@@ -124,8 +124,9 @@ def takes_nothing(found: Any) -> bool:
 def check_takes(name: str, function: Any, *arguments: str) -> None:
     """Raises TypeError unless `function` can be called with these arguments."""
     wanted = f"write a function, as `def {name}({', '.join(arguments)})`"
-    if not callable(function):
-        raise TypeError(f"{name}={function!r} cannot be called; {wanted}")
+    if isinstance(function, type) or not callable(function):
+        reason = "is a class" if isinstance(function, type) else "cannot be called"
+        raise TypeError(f"{name}={function!r} {reason}; {wanted}")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # written in C: its signature is unknown

@@ -98,6 +98,8 @@ def _completed(bot: Bot, bot_of: Callable[[Any], Bot], label: str) -> Bot:
 
 
 def _handler(label: str, found: Callable[..., Any]) -> Callable[..., Any]:
+    if isinstance(found, type):
+        raise BotImportError(f"{label} is a class; name an object of it, or write a handler as `def handle(ctx)`.")
     try:
         check_takes("handle", found, "ctx")
     except TypeError:

@@ -216,11 +216,9 @@ def _checked_time(when: When) -> tuple[int | None, int]:
         raise TypeError(f"later({when!r}): write seconds, a timedelta, or a datetime with a time zone")
     else:
         seconds = when
-    if not seconds >= 0:  # also not a number; math.isnan fails for a huge int
-        raise TimerError(f"later({when!r}): write the time from now, 0 or more")
-    if seconds > MOST_S:
+    if not seconds <= MOST_S:  # also not a number; math.isnan fails for a huge int
         raise TimerError(f"later({when!r}): a timer may be set for at most ten years from now")
-    return None, round(seconds * 1000)
+    return None, round(max(seconds, 0) * 1000)
 
 
 def _checked_datetime(when: datetime) -> tuple[int | None, int]:

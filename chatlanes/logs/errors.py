@@ -123,9 +123,10 @@ def _is_of_a_library(frame: FrameType) -> bool:
 
 
 def _frames_shown(error: BaseException, at: TracebackType | None) -> TracebackType | None:
-    """All of them if none is of the bot's own code, unless the error's text says more than they do."""
+    """All of them if none is of the bot's own code, unless the error's text says more than they do, as ours do."""
     own = from_own_frame(at)
-    return own if own or isinstance(error, SyntaxError | HandlerError) else at
+    is_ours = type(error).__module__.partition(".")[0] == "chatlanes"
+    return own if own or is_ours or isinstance(error, SyntaxError) else at
 
 
 def _one(error: BaseException, at: TracebackType | None, secrets: Secrets, depth: int) -> Iterator[str]:

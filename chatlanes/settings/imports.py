@@ -20,6 +20,8 @@ from chatlanes.settings.bot_files import bots_in
 LONG_IMPORT_S = 20.0
 #: Folders at the top of a clone, for `python -m poller` and the like. They are not installed.
 ENTRY_POINTS = ("poller", "settings", "tasks")
+#: Modules of bots whose packages have other names.
+PACKAGES = {"telegram": "python-telegram-bot", "telebot": "pyTelegramBotAPI"}
 CLONE = Path(__file__).parents[2]
 
 
@@ -67,9 +69,11 @@ def _import_module(setting: str, path: str, module: str, error: type[ImportPathE
             return importlib.import_module(module)
     except ModuleNotFoundError as missing:
         if missing.name is None or not f"{module}.".startswith(f"{missing.name}."):
+            top = str(missing.name).partition(".")[0]
+            package = f"the package {PACKAGES[top]}" if top in PACKAGES else "it"
             raise error(
-                f"{setting}={path}: importing {module} failed, because it needs the module {missing.name}, "
-                f"which is not here; install it or fix the import (the traceback above shows where).{_hidden(missing)}"
+                f"{setting}={path}: importing {module} failed, because it needs the module {missing.name}, which is "
+                f"not here; install {package} or fix the import (the traceback above shows where).{_hidden(missing)}"
             ) from missing
     except Exception as failure:
         raise error(

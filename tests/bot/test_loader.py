@@ -78,6 +78,13 @@ def test_builtin_function_is_accepted():
             "its module starts polling while it is imported",
         ),
         ("bot_many", "def handle(a, b): pass", "handle", "cannot be called with one argument"),
+        (
+            "bot_class",
+            "class Shop:\n def __init__(self, ctx): pass",
+            "Shop",
+            "BOT=bot_class:Shop is a class; name an object of it, or write a handler as `def handle",
+        ),
+        ("bot_hook", "from chatlanes import Bot\ndef handle(): return Bot(int)", "handle", "failed with TypeError"),
     ],
 )
 def test_object_that_cannot_handle_updates_is_refused(write, name, source, attribute, complaint):
@@ -112,6 +119,16 @@ def test_error_inside_the_module_keeps_its_traceback(write, name, source, senten
     with pytest.raises(BotImportError, match=sentence) as caught:
         load_bot(f"{name}:handle")
     assert line in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize(("module", "package"), [("telegram", "python-telegram-bot"), ("telebot", "pyTelegramBotAPI")])
+def test_the_package_of_a_missing_framework_is_named(write, monkeypatch, module, package):
+    for name in [name for name in sys.modules if name.partition(".")[0] == module]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if "site-packages" not in path])
+    write(f"bot_{module}", f"import {module}")
+    with pytest.raises(BotImportError, match=f"needs the module {module}, .*; install the package {package} or fix"):
+        load_bot(f"bot_{module}:bot")
 
 
 def test_async_bot_is_refused_with_gevent(write):

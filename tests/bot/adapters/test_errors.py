@@ -9,6 +9,8 @@ import pytest
 from chatlanes.bot.adapters.errors import UnreadableUpdateError
 from chatlanes.bot.context import Context
 from chatlanes.bot.loader import load_bot
+from chatlanes.logs import Secrets
+from chatlanes.logs.errors import traceback_of
 from chatlanes.telegram.client import BotApi
 from tests.support.bot_api import TOKEN
 
@@ -21,3 +23,9 @@ def test_aiogram_error_contains_no_message_text() -> None:
     with pytest.raises(UnreadableUpdateError, match=r"message\.date: Field required") as caught:
         bot(Context({"update_id": 1, "message": {"message_id": 1, "text": TEXT}}, api))
     assert TEXT not in "".join(traceback.format_exception(caught.value))
+    # And without the bot's own code among its frames, it is logged as one line
+    at = caught.value.__traceback__
+    while at is not None and not at.tb_frame.f_globals["__name__"].startswith("chatlanes."):
+        at = at.tb_next
+    shown = traceback_of(caught.value.with_traceback(at), Secrets())
+    assert shown.startswith("chatlanes.bot.adapters.errors.UnreadableUpdateError: message.date: Field required")

@@ -55,6 +55,18 @@ def test_startup_and_shutdown_hooks_run_once_per_process(make_pipeline: MakePipe
     assert {str(event.pid) for event in pipeline.history} <= set(started)
 
 
+@pytest.mark.parametrize("name", ["dp", "app"])
+def test_dispatcher_that_was_given_a_bot(make_pipeline: MakePipeline, name: str) -> None:
+    pipeline = make_pipeline(BOT=f"tests.bot.adapters.bots.with_bot:{name}")
+    pipeline.push(message(0, 7, do="hello"))
+    pipeline.poller()
+    worker = pipeline.worker("threads", 2)
+    pipeline.drained()
+    worker.stop()
+    assert texts(pipeline, 7) == ["hello"]
+    assert all((pipeline.directory / hook).exists() for hook in ("startup", "shutdown"))
+
+
 def test_bot_with_another_token_does_not_start(make_pipeline: MakePipeline) -> None:
     worker = make_pipeline(BOT="tests.bot.adapters.bots.telebot_other:bot").worker("prefork", 1, is_awaited=False)
     assert worker.exit_code() == 1

@@ -51,6 +51,7 @@ def bot_of(found: Any, api: BotApi, label: str) -> Bot:
     if isinstance(dispatcher.storage, MemoryStorage):
         dispatcher.fsm.storage = UpdateStorage(dispatcher.fsm.strategy)
     known: dict[str, Any] = {"dispatcher": dispatcher, "bots": (bot,), **dispatcher.workflow_data}
+    known.pop("bot", None)  # of `Dispatcher(bot=…)`: hooks and handlers get the bot of the update, as in aiogram
 
     async def stop() -> None:
         await dispatcher.emit_shutdown(bot=bot, **known)
@@ -61,6 +62,7 @@ def bot_of(found: Any, api: BotApi, label: str) -> Bot:
         updates = [_update(update, bot) for update in ctx.updates]
         # By name, for handlers that ask for them; a value that the bot itself gave this name has precedence.
         named = {"album": list(_messages(updates)), "updates": updates, **dispatcher.workflow_data}
+        named.pop("bot", None)
         answer = await dispatcher.feed_update(bot, updates[-1], **named)
         if isinstance(answer, TelegramMethod):
             await bot(answer)
