@@ -1,8 +1,9 @@
 """Detects deployments that share a database by mistake: each process announces its bots and queues while it runs.
 
-A process refuses to start if it and a live process of other bots would receive each other's updates. Processes that
-share a bot are one deployment, whose settings may be changing. There is no check while Redis is unavailable; the
-conflict is then logged after Redis is back, and `lanes check` reports it.
+A process refuses to start if it and a live process of other bots would receive each other's updates. Of deployments
+that start together, the one whose process announces itself first starts whole. Processes that share a bot are one
+deployment, whose settings may be changing. There is no check while Redis is unavailable; the conflict is then logged
+after Redis is back, and `lanes check` reports it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from threading import Event, Thread
 from typing import Any
 
 from redis import Redis
+from redis.client import Pipeline
 from redis.exceptions import RedisError
 
 from chatlanes.lanes.errors import ServerUnfit
@@ -84,14 +86,14 @@ class Presence:
         """Announce this process. Raises ForeignDeployment.
 
         A foreign process counts as alive only when it announces itself again, so this waits until a killed one expires.
+        A process that waits is not announced: it must not keep out a process of the deployment for which it waits.
         """
         with suppress(RedisError, OSError):
             first_seen_us = dict[str, int]()
             is_logged = False
-            while foreign := self._announce():
+            while foreign := self._try_to_enter():
                 for name, other in foreign.items():
                     if other.seen_us > first_seen_us.setdefault(name, other.seen_us):
-                        self._client.hdel(PROCESSES, self._name)
                         raise ForeignDeployment(sentence(name, other))
                 if not is_logged:
                     log.warning(
@@ -125,21 +127,41 @@ class Presence:
                     logged_s = time.monotonic()
                     log.error("%s", sentence(*next(iter(foreign.items()))))
 
-    def _announce(self) -> dict[str, Announcement]:
-        """Announce this process; the foreign processes that were announced earlier.
+    def _try_to_enter(self) -> dict[str, Announcement]:
+        """The foreign processes; if there are none, this process is announced.
 
-        Of two processes that start together, the later one sees the earlier, because each announces before it reads.
+        Of two processes that start together only one enters: the check and the announcement are one transaction.
         """
+        foreign: dict[str, Announcement] = {}
+
+        def enter(transaction: Pipeline) -> None:
+            nonlocal foreign
+            foreign = self._foreign()
+            transaction.multi()
+            if not foreign:
+                self._announce_by(transaction)
+
+        self._client.transaction(enter, PROCESSES)
+        return foreign
+
+    def _announce(self) -> dict[str, Announcement]:
+        """Announce this process; the foreign processes that were announced earlier."""
+        self._announce_by(self._client)
+        return {
+            name: other
+            for name, other in self._foreign().items()
+            if (other.since_us, name) < (self._since_us, self._name)
+        }
+
+    def _announce_by(self, client: Redis) -> None:
         now_us = inspection.now_us(self._client)
         self._since_us = self._since_us or now_us
         own = Announcement(self._what, self._bots, self._fills, self._reads, self._since_us, now_us)
-        self._client.hset(PROCESSES, self._name, json.dumps(asdict(own)))
-        others = processes(self._client)
-        return {
-            name: other
-            for name, other in others.items()
-            if other.is_foreign_to(own) and (other.since_us, name) < (own.since_us, self._name)
-        }
+        client.hset(PROCESSES, self._name, json.dumps(asdict(own)))
+
+    def _foreign(self) -> dict[str, Announcement]:
+        own = Announcement(self._what, self._bots, self._fills, self._reads, 0, 0)
+        return {name: other for name, other in processes(self._client).items() if other.is_foreign_to(own)}
 
 
 @contextmanager

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -79,6 +81,36 @@ def test_live_deployment_is_refused_and_a_dead_one_waited_out(
     second.enter()
     with connect(redis_url) as client:
         assert [each.bots for each in deployments.processes(client).values()] == [[7890]]
+
+
+def test_one_of_two_deployments_that_start_together_is_whole(
+    bots: tuple[Settings, Settings], monkeypatch: pytest.MonkeyPatch, redis_url: str
+) -> None:
+    monkeypatch.setattr(deployments, "ANNOUNCE_EVERY_S", 0.02)
+    monkeypatch.setattr(deployments, "LOOK_EVERY_S", 0.005)
+    together = Barrier(4)
+
+    def starts(presence: Presence) -> bool:
+        together.wait()
+        try:
+            presence.enter()
+        except ForeignDeployment:
+            return False
+        presence.stay()
+        return True
+
+    for _ in range(10):
+        # Given an empty database
+        with connect(redis_url) as client:
+            client.flushdb()
+        # When the poller and the worker of two deployments start at the same time
+        presences = [Presence(what, settings) for settings in bots for what in ("poller", "worker")]
+        with ThreadPoolExecutor(4) as pool:
+            started = list(pool.map(starts, presences))
+        # Then both processes of one deployment run, and none of the other
+        assert started in ([True, True, False, False], [False, False, True, True])
+        for presence in presences:
+            presence.leave()
 
 
 def test_deployment_starts_without_redis(tmp_path: Path) -> None:

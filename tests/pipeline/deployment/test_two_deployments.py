@@ -11,7 +11,7 @@ from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.simulator import Simulator, start
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.monitoring.test_command import command_output
-from tests.support.pipeline import BOT_ID, Pipeline, message
+from tests.support.pipeline import BOT_ID, READY, Pipeline, message
 from tests.support.process import Process
 from tests.support.waiting import until
 
@@ -60,6 +60,23 @@ def test_the_second_deployment_refuses_to_start(pipeline: Pipeline, other: dict[
     pipeline.drained()
     assert pipeline.count("parked") == 0
     assert "WRONG" not in command_output(pipeline, "check")
+
+
+def test_one_of_two_deployments_that_start_together_is_whole(pipeline: Pipeline, other: dict[str, object]) -> None:
+    # When the pollers and the workers of two deployments are started at once on an empty database
+    ours, theirs = (
+        [pipeline.poller(**settings), pipeline.worker("threads", 1, is_awaited=False, **settings)]
+        for settings in ({}, other)
+    )
+    # Then one deployment is refused, both processes of it
+    until(lambda: sum(process.is_running() for process in (*ours, *theirs)) <= 2)
+    refused, bot = (theirs, BOT_ID) if ours[0].is_running() else (ours, OTHER_ID)
+    for process in refused:
+        assert_refused(process, bot)
+    # And the other one runs, both processes of it
+    poller, worker = ours if refused is theirs else theirs
+    poller.tells("leading")
+    worker.tells(READY)
 
 
 def test_another_bot_may_take_over_a_database(pipeline: Pipeline, other: dict[str, object]) -> None:
