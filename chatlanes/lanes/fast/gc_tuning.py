@@ -17,7 +17,11 @@ OBJECTS = 100
 
 
 def apply(worker: Any) -> None:
-    """Called before the pool starts, so that its children inherit the settings."""
+    """Called before the pool starts, so that its children inherit the settings. Does nothing if the process is not only
+    a worker (celery.contrib.testing): its objects would stay for ever.
+    """
+    if not worker.app.use_fast_trace_task:
+        return
     # A collection writes to every object it visits, and children stop sharing memory that is written to.
     gc.freeze()
     newest, *others = gc.get_threshold()

@@ -39,8 +39,9 @@ MAX_AHEAD = 15
 
 
 def apply(worker: Any) -> None:
-    """Change the worker's prefork pool before it starts. Does nothing if its children do not inherit memory, or if
-    Celery is configured to send each child several jobs however long they take (-Ofast).
+    """Change the worker's prefork pool before it starts. Does nothing if its children do not inherit memory, if an
+    earlier worker of this process had another pool (celery.contrib.testing), or if Celery is configured to send each
+    child several jobs however long they take (-Ofast).
     """
     pool, lanes = worker.pool, worker.app.lanes
     strategy = pool.options.get("sched_strategy")
@@ -50,6 +51,8 @@ def apply(worker: Any) -> None:
     if not pool.forking_enable or get_start_method() != "fork":
         return
     lanes.make_channel = SharedMemoryChannel
+    if not isinstance(lanes.in_flight.channel, SharedMemoryChannel):
+        return
     pool.Pool = partial(FastPool, lanes.in_flight)
     pool.claims_messages = True
     # Celery passes no more jobs to the pool than it has slots; here the others wait in the pool.

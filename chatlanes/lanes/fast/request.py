@@ -11,8 +11,10 @@ from functools import partial
 from time import monotonic, time
 from typing import Any, ClassVar
 
+from celery import current_app
 from celery.app import trace
 from celery.exceptions import TaskRevokedError
+from celery.utils.nodenames import gethostname
 from celery.worker import request as celerys
 from celery.worker import state
 from celery.worker.request import ref
@@ -205,9 +207,11 @@ def run(
     if content_type:
         decoded = arguments_of(body) if content_type == envelope.JSON and isinstance(body, bytes) else None
     if decoded is None:
-        return trace.fast_trace_task(name, uuid, request, body, content_type, content_encoding, **options)
+        trace_task = trace.fast_trace_task if trace._localized else trace.trace_task_ret
+        return trace_task(name, uuid, request, body, content_type, content_encoding, **options)
     args, kwargs, embed = decoded
-    tasks, _, hostname = trace._localized
+    # Empty in an embedded worker (celery.contrib.testing), where Celery takes the current app.
+    tasks, _, hostname = trace._localized or (current_app.tasks, None, gethostname())
     request.update(embed, args=args, kwargs=kwargs, hostname=hostname, is_eager=False)
     retval, info, runtime_s, shown = tasks[name].__trace__(uuid, args, kwargs, request)
     return (1, retval, runtime_s) if info else (0, shown, runtime_s)

@@ -65,6 +65,6 @@ def _log_advice(client: Redis) -> None:
 
 
 def stop_background() -> None:
-    """Stop every background thread of this process, after a last flush."""
-    for thread in _threads.values():
-        thread.stop()
+    """Stop every background thread of this process, after a last flush. A later worker of the process has new ones."""
+    while _threads:
+        _threads.popitem()[1].stop()

@@ -1,0 +1,53 @@
+"""Tests of an app with lanes that embed its worker, as Celery's testing guide describes: pytest runs this file with the
+plugin celery.contrib.pytest (tests/lanes/worker/test_embedded.py).
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from typing import Any
+
+import pytest
+from celery import Celery
+from kombu import Queue
+
+from chatlanes import lanes
+from tests.support.lab_app import FAST
+
+app = Celery("shop", broker=os.environ["REDIS_URL"], backend=os.environ["REDIS_URL"])
+lanes.install(app, fast=FAST)
+app.conf.task_queues = [
+    Queue("orders", routing_key="orders", queue_arguments=lanes.QUEUE_ARGUMENTS),
+    Queue("celery", routing_key="celery"),
+]
+
+
+@app.task
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@pytest.fixture
+def celery_app() -> Celery:
+    return app
+
+
+@pytest.fixture
+def celery_includes() -> list[str]:
+    return ["celery.contrib.testing.tasks"]
+
+
+@pytest.fixture(params=["solo", "threads", "prefork", "solo", "prefork"])
+def celery_worker_pool(request: pytest.FixtureRequest) -> str:
+    pool: str = request.param
+    return pool
+
+
+def test_worker_in_this_process_runs_lanes(celery_worker: Any) -> None:
+    tasks = [
+        add.apply_async((n, 1), queue="orders", headers=lanes.headers([f"customer:{n % 2}"])) for n in range(6)
+    ]
+    assert [task.get(timeout=30) for task in tasks] == [1, 2, 3, 4, 5, 6]
+    assert add.delay(1, 2).get(timeout=30) == 3  # on the ordinary queue
+    assert gc.get_freeze_count() == 0
