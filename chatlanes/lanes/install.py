@@ -15,6 +15,7 @@ from typing import Any
 
 from celery import Celery, bootsteps, signals
 from celery.exceptions import CPendingDeprecationWarning
+from celery.utils.log import get_task_logger
 from kombu import transport as kombu_transport
 
 from chatlanes.lanes import fast as fast_pieces
@@ -39,13 +40,15 @@ from chatlanes.lanes.worker.shutdown import ShutdownStep, fix_pool_shutdown
 from chatlanes.lanes.worker.stopping import is_stopping, share_with_children
 from chatlanes.lanes.worker.task import LaneTask, Trace
 
+logger = get_task_logger(__name__)
+
 _ALIASES = {
     "redis": "chatlanes.lanes.transport.transport:LanesTransport",
     "rediss": "chatlanes.lanes.transport.transport:LanesTransport",
     "sentinel": "chatlanes.lanes.transport.transport:LanesSentinelTransport",
 }
 
-#: The Celery settings that lanes need, each with its reason. The app's own configuration overrides them.
+#: Celery settings that suit lanes, each with its reason. Whatever the app sets, in any way, overrides them.
 DEFAULTS: dict[str, Any] = {
     # If a task's own settle fails, Celery's acknowledgement settles it, which must happen after the run.
     "task_acks_late": True,
@@ -55,8 +58,6 @@ DEFAULTS: dict[str, Any] = {
     "worker_cancel_long_running_tasks_on_connection_loss": False,
     # The in-flight table limits the fetches; a reduced prefetch would only slow a worker down after a reconnect.
     "worker_enable_prefetch_count_reduction": False,
-    # A rate limit would keep a lane's first message leased and waiting in one worker while other workers are idle.
-    "worker_disable_rate_limits": True,
     # The most messages per slot, including the one that runs; prefetch.py decides how many are fetched.
     "worker_prefetch_multiplier": 16,
     # After an outage of the broker, workers must reconnect; giving up after 100 attempts would end every worker.
@@ -130,7 +131,9 @@ def install(app: Celery, *, fast: bool | Callable[[], bool] = True) -> Lanes:
     app.task_cls = LaneTask
     app.control_cls = "chatlanes.lanes.worker.termination:LanesControl"
     app.events.dispatcher_cls = "chatlanes.lanes.monitoring.events:TaskEventDispatcher"
-    app.add_defaults(DEFAULTS)
+    if app.configured:
+        _add_defaults(app.conf)
+    app.on_after_configure.connect(_add_defaults, weak=False)
     app.steps["worker"].add(LanesStep)
     app.steps["consumer"].update((BuryUnrunnable, ShutdownStep, GatherEvents))
     if release_5_6.IS_CELERY:
@@ -140,6 +143,12 @@ def install(app: Celery, *, fast: bool | Callable[[], bool] = True) -> Lanes:
     import_module("chatlanes.lanes.monitoring.remote_control")
     log_filters.install()
     return app.lanes
+
+
+def _add_defaults(source: Any, **_: Any) -> None:
+    """Below the settings of the app and above Celery's own defaults, which come last."""
+    for maps in (source.maps, source.defaults):
+        maps.insert(-1, DEFAULTS)
 
 
 def check_transport(app: Celery) -> None:
@@ -206,7 +215,7 @@ class LanesStep(bootsteps.StartStopStep):
                     f"task {name} has a base class that is not a LaneTask: derive it from chatlanes.lanes.LaneTask"
                 )
             if task.rate_limit:
-                raise Misconfigured(f"task {name} has a rate_limit: it would block lanes inside the worker; remove it")
+                logger.warning("lanes: the rate_limit of task %s does not apply to its messages in lanes", name)
 
 
 def _slots(pool: Any) -> int:

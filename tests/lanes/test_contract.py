@@ -71,7 +71,7 @@ NAMES = [
     (Task, "Request retry run", "task.py: LaneTask"),
     (Context, "called_directly delivery_info", "delivery.py: delivery_of"),
     (Request, "revoked execute_using_pool", "request.py: LaneRequest"),
-    (Consumer, "on_decode_error on_close create_task_handler", "receiving.py: BuryUnrunnable"),
+    (Consumer, "on_decode_error on_close create_task_handler _limit_task", "receiving.py: BuryUnrunnable"),
     (Consumer, "add_task_queue", "release_5_6.py: KeepAddedQueues"),
     (EventDispatcher, "flush send", "events.py"),
     (BasePool, "is_green uses_semaphore num_processes", "install.py: LanesStep"),

@@ -71,7 +71,6 @@ def test_a_lane_key_with_a_control_character_is_refused(lab: Lab) -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"task_annotations": {"run": {"rate_limit": "10/m"}}}, "task run has a rate_limit"),
         ({"worker_prefetch_multiplier": 0}, "worker_prefetch_multiplier must be at least 1"),
         ({"options": {"global_keyprefix": "mine:"}}, "lanes do not work with the transport option global_keyprefix"),
     ],

@@ -1,4 +1,7 @@
-"""Buries messages of lanes that Celery cannot run: a body that cannot be decoded, or is not [args, kwargs, embed].
+"""Messages of lanes that Celery's consumer must treat in another way than those of ordinary queues.
+
+Buries those that Celery cannot run: a body that cannot be decoded, or is not [args, kwargs, embed]. Rate limits do not
+apply to the others.
 
 Celery would acknowledge a message that cannot be decoded, which drops it. A message with a body of another form would
 raise an error in Celery before it runs, and be handed out again and again.
@@ -9,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from celery import bootsteps
+from celery.worker import state
 from kombu.exceptions import DecodeError
 
 from chatlanes.lanes.protocol import envelope
@@ -19,6 +23,7 @@ class BuryUnrunnable(bootsteps.StartStopStep):
 
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
         stock_error, stock_handler = consumer.on_decode_error, consumer.create_task_handler
+        stock_limit = consumer._limit_task
 
         def on_decode_error(message: Any, error: Exception) -> None:
             if "#" in str(message.delivery_tag):
@@ -37,7 +42,16 @@ class BuryUnrunnable(bootsteps.StartStopStep):
 
             return on_task_received
 
+        def limit_task(request: Any, bucket: Any, tokens: int) -> None:
+            """A rate limit would hold the first message of a lane in this worker, while others are idle."""
+            if envelope.LANE in request.request_dict:
+                state.task_reserved(request)
+                consumer.on_task_request(request)
+            else:
+                stock_limit(request, bucket, tokens)
+
         consumer.on_decode_error, consumer.create_task_handler = on_decode_error, create_task_handler
+        consumer._limit_task = limit_task
         super().__init__(consumer, **kwargs)
 
 

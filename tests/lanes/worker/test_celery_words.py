@@ -155,6 +155,23 @@ def test_a_rate_limit_does_not_hold_a_lane(working: Lab) -> None:
     working.ended("a", "b", "c")
 
 
+def test_a_rate_limit_of_a_task_applies_only_to_ordinary_queues(lab: Lab) -> None:
+    # Given a worker that may start one message of each task in an hour
+    worker = lab.worker("threads", 4, task_annotations={"*": {"rate_limit": "1/h"}})
+    for name in ("p1", "p2"):
+        lab.publish_unordered("run", name)
+    for name in "abc":
+        lab.publish(name, ["lane"])
+    # When it has received all of them
+    lab.ended("a", "b", "c")
+    until(lambda: all(f"run[{name}] received" in worker.log for name in ("p1", "p2")))
+    until(lambda: {"p1", "p2"} & set(ids(lab.history, "end")))
+    worker.stop()
+    # Then only those of the ordinary queue were limited
+    assert len({"p1", "p2"} & set(ids(lab.history, "start"))) == 1
+    assert "the rate_limit of task run does not apply to its messages in lanes" in worker.log
+
+
 def test_with_task_always_eager_it_runs_at_once(make_lab: LabMaker, monkeypatch: pytest.MonkeyPatch) -> None:
     lab = make_lab(task_always_eager=True)
     monkeypatch.setenv("LANES_HISTORY", str(lab.history_file))

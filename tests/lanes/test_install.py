@@ -1,0 +1,73 @@
+"""`lanes.install` in an app that exists already: its own settings, base classes and ordinary tasks stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from celery import Celery
+from celery.apps.beat import Beat
+
+from chatlanes import lanes
+
+SETTINGS = {
+    "beat_scheduler": "celery.beat:Scheduler",
+    "worker_prefetch_multiplier": 1,
+    "broker_channel_error_retry": False,
+}
+OLD_NAMES = {"beat_scheduler": "CELERYBEAT_SCHEDULER", "worker_prefetch_multiplier": "CELERYD_PREFETCH_MULTIPLIER"}
+
+
+def upper(prefix: str = "") -> Any:
+    return SimpleNamespace(**{prefix + name.upper(): value for name, value in SETTINGS.items()})
+
+
+def set_each(app: Celery) -> None:
+    for name, value in SETTINGS.items():
+        setattr(app.conf, name, value)
+
+
+#: Each way in which an app can be configured.
+FORMS: dict[str, Callable[[Celery], None]] = {
+    "object": lambda app: app.config_from_object(SimpleNamespace(**SETTINGS)),
+    "namespace": lambda app: app.config_from_object(upper("CELERY_"), namespace="CELERY"),
+    "old names": lambda app: app.config_from_object(
+        SimpleNamespace(**{old: SETTINGS[new] for new, old in OLD_NAMES.items()})
+    ),
+    "update": lambda app: app.conf.update(SETTINGS),
+    "attributes": set_each,
+    "defaults": lambda app: app.add_defaults(SETTINGS),
+}
+
+
+def make(configure: Callable[[Celery], Any] | None, *, installs: str) -> Celery:
+    """An app that is configured before or after lanes are installed; `late`: it was also used before."""
+    app = Celery("shop", broker="redis://", set_as_current=False)
+    if configure and installs != "before":
+        configure(app)
+    if installs == "late":
+        assert app.conf.timezone is None
+    lanes.install(app)
+    if configure and installs == "before":
+        configure(app)
+    return app
+
+
+@pytest.mark.parametrize("installs", ["before", "after", "late"])
+@pytest.mark.parametrize("form", FORMS)
+def test_settings_of_the_app_win(form: str, installs: str) -> None:
+    app = make(FORMS[form], installs=installs)
+    given = OLD_NAMES if form == "old names" else SETTINGS
+    assert {name: app.conf[name] for name in given} == {name: SETTINGS[name] for name in given}
+    assert Beat(app=app).scheduler_cls == "celery.beat:Scheduler"
+    assert app.conf.broker_connection_max_retries is None  # not given
+
+
+@pytest.mark.parametrize("installs", ["before", "late"])
+def test_without_settings_lanes_have_their_own(installs: str) -> None:
+    app = make(None, installs=installs)
+    assert app.conf.beat_scheduler == "chatlanes.lanes.transport.beat:LanesScheduler"
+    assert app.conf.worker_prefetch_multiplier == 16
+    assert app.conf.copy().worker_prefetch_multiplier == 16
