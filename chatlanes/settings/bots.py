@@ -19,7 +19,8 @@ from chatlanes.settings.table import rows
 
 #: The keys of a table, in addition to the place of its token. All other settings are the same for every bot.
 PER_BOT = (
-    *("bot", "schedules", "bot_api_url", "order_by", "queues", "allowed_updates", "filter"),
+    *("bot", "schedules", "bot_api_url", "bot_api_files", "order_by", "queues"),
+    *("allowed_updates", "filter"),
     *("collect", "collect_quiet", "collect_max_wait", "collect_max", "interrupt"),
     *("poll_balance", "poll_max_delay", "max_pending"),
     *("stale", "timer_late", "timer_late_after", "session_ttl", "max_attempts", "retry_backoff", "uncertain_call"),

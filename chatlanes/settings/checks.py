@@ -108,6 +108,12 @@ def kinds_or_path(text: str) -> str:
     return import_path(text) if ":" in text else ",".join(kinds(text))
 
 
+def folder(path: Path) -> Path:
+    """It need not exist here: only workers read files."""
+    _require(path.is_absolute() and path != path.parent)
+    return path
+
+
 def existing_file(path: Path) -> Path:
     _require(path.is_file())
     return path

@@ -47,6 +47,7 @@ Collect = Annotated[str, AfterValidator(checks.collect)]
 KindsOrPath = Annotated[str, AfterValidator(checks.kinds_or_path)]
 Kinds = Annotated[tuple[str, ...], BeforeValidator(checks.kinds)]
 Networks = Annotated[tuple[str, ...], BeforeValidator(checks.networks)]
+Folder = Annotated[Path, AfterValidator(checks.folder)]
 ExistingFile = Annotated[Path, AfterValidator(checks.existing_file)]
 
 
@@ -71,6 +72,12 @@ class Settings(BaseSettings):
         "https://api.telegram.org",
         "an address with http:// or https://, without a query",
         "Where the Bot API answers: Telegram's servers, or a local Bot API server.",
+    )
+    bot_api_files: Folder | None = text(
+        None,
+        "an absolute path, except /",
+        "The folder of a local Bot API server that runs with `--local`, as this machine sees it. A path that the "
+        "server returns is read only inside of this folder. Unset: never (docs/bot-api.md).",
     )
     bot: ImportPath = text(
         "chatlanes.demo.echo:handle",

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -54,12 +55,13 @@ def prepare(method: str, params: dict[str, Any]) -> Prepared:
 
 
 class BotApi:
-    """One bot at one Bot API server."""
+    """One bot at one Bot API server. `files`: the folder with the files of a local one (BOT_API_FILES)."""
 
     def __init__(
         self,
         url: str,
         token: str,
+        files: Path | None = None,
         *,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         read_timeout_s: float = READ_TIMEOUT_S,
@@ -67,6 +69,7 @@ class BotApi:
         self._url = url.rstrip("/")
         self._token = token
         self._in_path = quote(token, safe=":")
+        self._files = files
         self._connect_timeout_s, self._read_timeout_s = connect_timeout_s, read_timeout_s
         self._names_updates = urlsplit(url).hostname != TELEGRAM
         self._process: tuple[int, HttpClient] | None = None
@@ -125,13 +128,16 @@ class BotApi:
     def download(self, file_path: str, to: Path | None = None) -> bytes:
         """Download a file by the `file_path` from getFile. Returns its content, or b"" if it was written `to` a file.
 
-        Raises BotApiError, and OSError if the file cannot be written or a local Bot API server's file cannot be read.
+        Raises BotApiError, and OSError if the file cannot be written, or a local Bot API server's file is not
+        one that may be read (BOT_API_FILES).
         """
         return repeated(lambda: self._download(file_path, to), reads=True)
 
     def _download(self, file_path: str, to: Path | None) -> bytes:
         if downloads.is_local(file_path):
-            return downloads.read_local(file_path, to)
+            with self._hiding_token():
+                return downloads.read_local(file_path, self._files, to, FILE_LIMITS.most_bytes)
+        downloads.check_relative(file_path)
 
         def take(answer: HttpResponse) -> Any:
             if answer.status == HTTPStatus.OK:
@@ -141,6 +147,14 @@ class BotApi:
         path = f"/file/bot{self._in_path}/{quote(file_path)}"
         content: bytes = self._ask(downloads.METHOD, None, "GET", path, take, limits=FILE_LIMITS)
         return content
+
+    def check_local(self, file_path: str) -> None:
+        """For a framework that reads a file of this machine itself, if the path names one: raises OSError if it may
+        not.
+        """
+        with self._hiding_token():
+            if downloads.is_here(file_path):
+                downloads.resolved(file_path, self._files)
 
     def close(self) -> None:
         """Close the connections of this process. The next call opens new ones."""
@@ -171,6 +185,17 @@ class BotApi:
             made = HttpClient(self._url, connect_timeout_s=self._connect_timeout_s, read_timeout_s=self._read_timeout_s)
             self._process = (pid, made)
         return self._process[1]
+
+    @contextmanager
+    def _hiding_token(self) -> Iterator[None]:
+        """The folder of a bot at a local server has the token as its name."""
+        try:
+            yield
+        except OSError as error:
+            failed = type(error)(self._without_token(str(error)))
+        else:
+            return
+        raise failed
 
     def _without_token(self, text: str) -> str:
         return without_token(text, self._token)

@@ -1,18 +1,23 @@
 """Stores downloaded files.
 
 A file written to a path is either complete or absent. A Bot API server that runs with --local returns paths on its own
-disk instead of downloads; these files are read from the disk.
+disk instead of downloads; these files are read from the disk, and only regular ones inside of BOT_API_FILES, because
+an answer of the server must not choose which file of this machine a bot reads.
 """
 
-import shutil
+import os
+import stat
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO
+
+from chatlanes.logs.foreign_text import one_line
 
 #: The method name in errors of downloads. It is not a method of the Bot API.
 METHOD = "download"
+_PIECE_BYTES = 1 << 20
 
 
 def is_local(file_path: str) -> bool:
@@ -20,23 +25,47 @@ def is_local(file_path: str) -> bool:
     return file_path.startswith("/")
 
 
-def read_local(file_path: str, to: Path | None) -> bytes:
-    """The file's content, or b"" if it was copied `to` a file. Raises FileNotFoundError with a remedy if this machine
-    does not have the server's files.
-    """
+def is_here(file_path: str) -> bool:
+    """True if it is a file of this machine, as a framework finds out."""
     try:
-        source = Path(file_path).open("rb")  # noqa: SIM115  closed below
+        return Path(file_path).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def check_relative(file_path: str) -> None:
+    """Raises PermissionError for a path that leaves the bot's files on the server."""
+    if ".." in PurePosixPath(file_path).parts:
+        raise PermissionError(f"{one_line(file_path)} is not a path of a file: the Bot API server returned it")
+
+
+def resolved(file_path: str, folder: Path | None) -> Path:
+    """The file without symbolic links. Raises OSError with a remedy."""
+    if folder is None:
+        raise PermissionError(
+            "the Bot API server returned a path on its own disk, as it does with --local: set BOT_API_FILES to the "
+            "folder that has its files on this machine, or run the server without --local"
+        )
+    try:
+        found = Path(file_path).resolve(strict=True)
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"{file_path} is not on this machine: a local Bot API server stores files on its own disk. Mount its "
-            "directory here under the same path, or run the server without --local"
+            f"{one_line(file_path)} is not on this machine: a local Bot API server stores files on its own disk. "
+            "Mount its directory here under the same path, or run the server without --local"
         ) from None
-    with source:
-        if to is None:
-            return source.read()
-        with _replacing(to) as written:
-            shutil.copyfileobj(source, written)
-    return b""
+    if not found.is_relative_to(folder.resolve()):
+        raise PermissionError(f"{one_line(file_path)} is not inside of BOT_API_FILES={folder}")
+    return found
+
+
+def read_local(file_path: str, folder: Path | None, to: Path | None, most_bytes: int) -> bytes:
+    """The file's content, or b"" if it was copied `to` a file. Raises OSError with a remedy."""
+    # Without O_NONBLOCK, opening a named pipe waits for its writer.
+    opened = os.open(resolved(file_path, folder), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    with open(opened, "rb") as source:
+        if not stat.S_ISREG(os.fstat(opened).st_mode):
+            raise PermissionError(f"{one_line(file_path)} is not a regular file")
+        return store(_pieces(source, most_bytes), to)
 
 
 def store(pieces: Iterable[bytes], to: Path | None) -> bytes:
@@ -45,6 +74,14 @@ def store(pieces: Iterable[bytes], to: Path | None) -> bytes:
     with _replacing(to) as written:
         written.writelines(pieces)
     return b""
+
+
+def _pieces(source: BinaryIO, most_bytes: int) -> Iterator[bytes]:
+    left = most_bytes
+    while piece := source.read(_PIECE_BYTES):
+        if (left := left - len(piece)) < 0:
+            raise OSError(f"the file has more than {most_bytes:,} bytes")
+        yield piece
 
 
 @contextmanager

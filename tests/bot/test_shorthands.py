@@ -1,14 +1,21 @@
 """The shorthands of the context: the call that each makes, and the errors if the update lacks a required part."""
 
+import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+import telegram as ptb
 
+from chatlanes.bot.adapters.ptb.calls import BridgedRequest
 from chatlanes.bot.addressing import NoChatError, NoMessageError, WrongKindError
 from chatlanes.bot.context import Context
+from chatlanes.telegram import client
+from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.errors import BadRequest
-from tests.support.http_server import Answer
+from chatlanes.telegram.http_session import Limits
+from tests.support.http_server import TOKEN, Answer
 
 ANN = {"id": 7, "is_bot": False}
 HELLO = {"message_id": 3, "chat": {"id": 7}, "from": ANN, "text": "hello"}
@@ -198,12 +205,75 @@ def test_interrupted_download_is_restarted(web, api, tmp_path):
     assert len(web.asked) == 3
 
 
-def test_files_of_a_local_server_are_read_directly(api, tmp_path):
-    (tmp_path / "cat.jpg").write_bytes(b"cat")
-    assert api.download(str(tmp_path / "cat.jpg")) == b"cat"
-    api.download(str(tmp_path / "cat.jpg"), tmp_path / "copy")
+@pytest.fixture
+def local_files(tmp_path):
+    """The folder of a local server, beside a file that is not of it."""
+    (tmp_path / "secret").write_bytes(b"secret")
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "cat.jpg").write_bytes(b"cat")
+    (folder / "out").symlink_to(tmp_path / "secret")
+    (folder / "in").symlink_to(folder / "cat.jpg")
+    os.mkfifo(folder / "pipe")
+    return folder
+
+
+def test_files_of_a_local_server_are_read_directly(web, local_files, tmp_path):
+    api = BotApi(web.url, TOKEN, local_files)
+    assert api.download(f"{local_files}/cat.jpg") == b"cat"
+    assert api.download(f"{local_files}/in") == b"cat"
+    api.download(f"{local_files}/cat.jpg", tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == b"cat"
     with pytest.raises(FileNotFoundError, match="is not on this machine: a local Bot API server stores files"):
-        api.download("/var/lib/telegram-bot-api/nowhere.jpg")
+        api.download(f"{local_files}/{TOKEN}/nowhere.jpg")
     with pytest.raises(FileNotFoundError, match="missing"):
-        api.download(str(tmp_path / "cat.jpg"), Path(tmp_path, "missing", "copy"))
+        api.download(f"{local_files}/cat.jpg", Path(tmp_path, "missing", "copy"))
+
+
+@pytest.mark.parametrize("name", ["out", "../secret", "pipe", ".", "/proc/self/environ", "/dev/zero", f"/dev/{TOKEN}"])
+def test_an_answer_cannot_choose_another_file_of_this_machine(web, local_files, name):
+    path = name if name.startswith("/") else f"{local_files}/{name}"
+    with pytest.raises(OSError, match=r"BOT_API_FILES|not a regular file|Is a directory|not on this machine") as caught:
+        BotApi(web.url, TOKEN, local_files).download(path)
+    assert TOKEN not in str(caught.value)
+    assert not web.asked
+
+
+def test_without_a_folder_no_local_file_is_read(web, api, local_files):
+    web.answer = Answer({"ok": True, "result": {"file_id": "f", "file_path": f"{local_files}/cat.jpg"}})
+    with pytest.raises(PermissionError, match="set BOT_API_FILES to the folder"):
+        context("message", HELLO, api).download("f")
+
+
+def test_a_local_file_has_the_limit_of_a_download(web, local_files, monkeypatch):
+    monkeypatch.setattr(client, "FILE_LIMITS", Limits(1.0, 2))
+    with pytest.raises(OSError, match="more than 2 bytes"):
+        BotApi(web.url, TOKEN, local_files).download(f"{local_files}/cat.jpg", local_files / "copy")
+    assert not (local_files / "copy").exists()
+
+
+@pytest.mark.parametrize("path", ["../x", "a/../../bot1:x/logOut"])
+def test_a_path_cannot_leave_the_files_of_the_bot(web, api, path):
+    with pytest.raises(PermissionError, match="is not a path of a file"):
+        api.download(path)
+    assert not web.asked
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_python_telegram_bot_reads_no_other_file_of_this_machine(web, local_files, relative, monkeypatch):
+    monkeypatch.chdir(local_files.parent)
+    secret = "secret" if relative else f"{local_files.parent}/secret"
+    answers = iter([secret, f"{local_files}/cat.jpg"])
+    web.answering = lambda asked: Answer(
+        {"ok": True, "result": {"file_id": "f", "file_unique_id": "f", "file_path": next(answers)}}
+    )
+    api = BotApi(web.url, TOKEN, local_files)
+
+    async def content():
+        bot = ptb.Bot(TOKEN, base_url=f"{web.url}/bot", base_file_url=f"{web.url}/file/bot")
+        bot._request = (bot._request[0], BridgedRequest(api, bot))
+        return bytes(await (await bot.get_file("f")).download_as_bytearray())
+
+    with pytest.raises(ptb.error.NetworkError, match="is not inside of BOT_API_FILES"):
+        asyncio.run(content())
+    assert asyncio.run(content()) == b"cat"

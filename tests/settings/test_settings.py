@@ -21,6 +21,7 @@ TOKEN = "123456:AAbbCCddEEffGGhhIIjjKKllMMnnOOpp"
 DEFAULTS = {
     "BOT_TOKEN": None,
     "BOT_API_URL": "https://api.telegram.org",
+    "BOT_API_FILES": None,
     "BOT": "chatlanes.demo.echo:handle",
     "SCHEDULES": None,
     "BOTS": None,

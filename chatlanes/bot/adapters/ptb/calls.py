@@ -61,7 +61,14 @@ class BridgedRequest(BaseRequest):
     async def _call(self, name: str, request_data: RequestData | None) -> tuple[int, bytes]:
         with bridge.reserved(self._api, name) as caller:
             answered = await bridge.call_soon(caller, name, _params(request_data))
+        if name == "getFile":
+            self._check_file(answered.content.get("result"))
         return answered.status, answered.body
+
+    def _check_file(self, result: Any) -> None:
+        """The framework reads the file of this machine that a `file_path` names, if there is one."""
+        if isinstance(result, dict) and isinstance(file_path := result.get("file_path"), str):
+            self._api.check_local(file_path)
 
 
 def _params(request_data: RequestData | None) -> dict[str, Any]:
