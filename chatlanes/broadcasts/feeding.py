@@ -26,7 +26,7 @@ from chatlanes.lanes.protocol.store import Store
 from chatlanes.settings import Settings
 from chatlanes.telegram.flood.keys import COUNTS, FLOOD, RATE
 from chatlanes.updates.intake import pack_update
-from chatlanes.updates.routing import KeysError, keys_of
+from chatlanes.updates.routing import KeysError, keys_of, lanes_of
 
 #: The name of the task that feeds (chatlanes/tasks/broadcasts.py). A recipient is run by that of every update.
 FEED_TASK = "tasks.feed_broadcast"
@@ -207,14 +207,14 @@ class Feeder:
         update = {"broadcast": {"id": id_, "number": number, "chat": {"id": chat}}}
         problem, lanes = None, []
         try:
-            lanes = keys_of(update, self._settings.order_by)
+            lanes = lanes_of(bot_id, keys_of(update, self._settings.order_by))
         except KeysError as error:
             problem = {"type": type(error).__name__, "message": str(error)}
         return NewMessage(
             id=f"{bot_id}:broadcast:{id_}:{number}",
             queue=self._settings.broadcast_queue,
             stored=pack_update(f"(broadcast {id_}, chat {chat})", orjson.dumps(update)),
-            lanes=[f"{bot_id}/{key}" for key in lanes],
+            lanes=lanes,
             problem=problem,
         )
 

@@ -37,7 +37,7 @@ class ServerUnfit(LanesError):  # noqa: N818 - see above
 class PublishRefused(LanesError, ValueError):  # noqa: N818 - see above
     """A message does not fit its queue. Nothing was published.
 
-    A lane queue needs lane keys and refuses `eta` and `countdown`; an ordinary queue refuses lane keys.
+    A lane queue needs lane keys: at most 64, each of 1 to 256 bytes. An ordinary queue refuses them.
     """
 
 

@@ -118,7 +118,7 @@ class Settings(BaseSettings):
         "chat",
         "chat, chat+user, topic, user, bot, or module:function",
         "What updates are ordered by: `chat`, `chat+user`, `topic`, `user`, `bot` (all updates in one lane), or your "
-        "own `module:function`, which returns the list of an update's keys.",
+        "own `module:function`, which returns the list of an update's keys: at most 64, each 1 to 200 bytes.",
     )
     queues: int = number(
         8,

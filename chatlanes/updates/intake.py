@@ -30,7 +30,7 @@ from chatlanes.updates.connection import connect_to
 from chatlanes.updates.decoding import CutUpdate
 from chatlanes.updates.parsing import ParsedUpdate, parse
 from chatlanes.updates.queues import left_behind
-from chatlanes.updates.routing import KeysError, check_order_by, is_express, keys_of, queue_of
+from chatlanes.updates.routing import KeysError, check_order_by, is_express, keys_of, lanes_of, queue_of
 
 #: The name of the task in chatlanes/tasks/update.py; importing that would build the Celery app.
 TASK = "tasks.update"
@@ -114,10 +114,11 @@ class Intake:
         number = update.get("update_id") if isinstance(update, dict) else None
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < _MOST_ID:
             return self._malformed(update)
-        problem, lanes, group, body, parsed = None, [], None, _NOT_KEPT, parse(update)
+        problem, keys, lanes, group, body, parsed = None, [], [], None, _NOT_KEPT, parse(update)
         try:
             body = _json(update)
-            lanes = keys_of(update, self._order_by, parsed)
+            keys = keys_of(update, self._order_by, parsed)
+            lanes = lanes_of(self._bot, keys)
             group = self._group_of(update, parsed) if self._group_of and lanes else None
         except (KeysError, TooDeepError) as error:
             problem = {"type": type(error).__name__, "message": str(error)}
@@ -126,21 +127,21 @@ class Intake:
                 "type": "CutUpdate",
                 "message": "it is nested too deeply, or holds a number with too many digits",
             }
-        message_id, queue = f"{self._bot}:{number}", self._queue(parsed, lanes, number)
+        message_id, queue = f"{self._bot}:{number}", self._queue(parsed, keys, number)
         described = _describe(parsed, number)
         trace = batch.header(message_id, queue, described, problem["type"] if problem else "")
         return NewMessage(
             id=message_id,
             queue=queue,
             stored=pack_update(described, body, **({TRACE: trace} if trace else {})),
-            lanes=[f"{self._bot}/{key}" for key in lanes],
+            lanes=lanes,
             once=(self._bot, number),
             problem=problem,
             group=None if problem else group,
         )
 
-    def _queue(self, parsed: ParsedUpdate, lanes: list[str], number: int) -> str:
-        return self._express if is_express(parsed) else queue_of(lanes, number, self._queues, self._queue_group)
+    def _queue(self, parsed: ParsedUpdate, keys: list[str], number: int) -> str:
+        return self._express if is_express(parsed) else queue_of(keys, number, self._queues, self._queue_group)
 
     def _malformed(self, update: Any) -> NewMessage:
         try:

@@ -13,6 +13,8 @@ from zlib import crc32
 
 import orjson
 
+from chatlanes.lanes.errors import PublishRefused
+from chatlanes.lanes.protocol.commands import check_lanes
 from chatlanes.settings.imports import ImportPathError, import_callable
 from chatlanes.updates.parsing import ParsedUpdate, chat_of, kind_of, parse
 
@@ -48,6 +50,16 @@ def keys_of(update: dict[str, Any], order_by: str = "chat", parsed: ParsedUpdate
     built_in = ORDERS.get(order_by)
     keys = _custom(order_by)(update) if built_in is None else built_in(parsed or parse(update))
     return list(dict.fromkeys(keys)) if len(keys) > 1 else keys
+
+
+def lanes_of(bot_id: str | int, keys: list[str]) -> list[str]:
+    """The lanes of these keys: one Redis may serve several bots. Raises KeysError if a message cannot have them."""
+    lanes = [f"{bot_id}/{key}" for key in keys]
+    try:
+        check_lanes(lanes)
+    except PublishRefused as refused:
+        raise KeysError(str(refused)) from refused
+    return lanes
 
 
 def copy_of(update: dict[str, Any]) -> dict[str, Any]:

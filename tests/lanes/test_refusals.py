@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +15,7 @@ from kombu import transport as kombu_transport
 from chatlanes import lanes
 from chatlanes.lanes.install import LanesStep, check_transport
 from tests.lanes.old_server import old_server
-from tests.support.lab import Lab, LabMaker, needs_batches
+from tests.support.lab import Lab, LabMaker, batch, needs_batches
 from tests.support.lab_app import LANE_QUEUES, ORDINARY_QUEUE
 
 
@@ -66,6 +68,74 @@ def test_a_lane_key_with_a_control_character_is_refused(lab: Lab) -> None:
     with pytest.raises(ValueError, match="is not a lane key"):
         lab.publish("m", ["two\nlines"])
     assert lab.client.keys("lanes:*") == []
+
+
+def publish_through(door: str, lab: Lab, options: dict[str, Any]) -> None:
+    task = lab.app.tasks["run"]
+    match door:
+        case "apply_async":
+            task.apply_async(**options)
+        case "send_task":
+            lab.app.send_task("run", **options)
+        case "countdown":
+            task.apply_async(countdown=5, **options)
+        case "chain":
+            (task.si().set(**options) | task.si().set(**options)).apply_async()
+        case "batch":
+            with lab.app.producer_pool.acquire(block=True) as producer, batch(producer):
+                task.apply_async(producer=producer, **options)
+
+
+@pytest.mark.parametrize("door", ["apply_async", "send_task", "countdown", "chain", "batch"])
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"lane_keys": [f"k{n}" for n in range(65)]}, "65 lane keys: a message has at most 64"),
+        ({"lane_keys": ["k" * 257]}, "use a text of 1 to 256 bytes"),
+        ({"lane_keys": ["ä" * 129]}, "use a text of 1 to 256 bytes"),
+        ({"lane_keys": [7]}, "7 is not a lane key"),
+        ({"lane_keys": "a"}, "'a' is not a list of lane keys"),
+        ({"lane_keys": {"a": 1}}, "{'a': 1} is not a list of lane keys"),
+        ({"lane_keys": None}, "None is not a list of lane keys"),
+        *(
+            ({"lane_keys": ["a"], "once": once}, "is not a scope and a number")
+            for once in (5, [], ["a"], ["a", 1, 2], ["a", "1"], [7, 1], ["", 1], ["a", -1], ["a", 2**53], ["a", True])
+        ),
+        *(
+            ({"lane_keys": ["a"], "lane_group": group}, "is not a group")
+            for group in (5, ["talk"], ["talk", -1, 1, 1, False], ["talk", 1, 1, 2**60, False], ["", 1, 1, 1, False])
+        ),
+    ],
+)
+def test_lane_headers_that_a_worker_could_not_lease_are_refused(
+    lab: Lab, door: str, given: dict[str, Any], sentence: str
+) -> None:
+    if door == "countdown" and "lane_group" in given:
+        sentence = "a message of a group cannot have an eta or countdown"
+    with pytest.raises(lanes.PublishRefused, match=re.escape(sentence)):
+        publish_through(door, lab, {"queue": LANE_QUEUES[0], "headers": given})
+    assert lab.client.keys("lanes:*") + lab.client.keys("orders.*") == []
+
+
+def test_a_message_with_64_keys_of_256_bytes_runs(lab: Lab) -> None:
+    keys = [f"{n:04}" + "ä" * 126 for n in range(64)]
+    lab.publish("m", keys)
+    lab.worker("solo")
+    lab.drained()
+    lab.check_once_each()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: lanes.headers("a"),  # type: ignore[arg-type]
+        lambda: lanes.headers(["a"], once=5),  # type: ignore[arg-type]
+        lambda: lanes.headers(["a"], group=lanes.Group("talk", 700, 5000, -1)),
+    ],
+)
+def test_headers_that_cannot_be_published_are_refused_where_they_are_made(wrong: Callable[[], object]) -> None:
+    with pytest.raises(lanes.PublishRefused):
+        wrong()
 
 
 @pytest.mark.parametrize(

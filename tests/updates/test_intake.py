@@ -289,6 +289,14 @@ def odd_keys(_: dict[str, Any]) -> list[str]:
     return ["one\ntwo"]
 
 
+def too_many(_: dict[str, Any]) -> list[str]:
+    return [f"key:{n}" for n in range(65)]
+
+
+def too_long(_: dict[str, Any]) -> list[str]:
+    return ["ä" * 200]
+
+
 def test_update_on_which_order_by_fails_is_buried(client: Redis, any_server: Server) -> None:
     with connected(any_server.url, ORDER_BY="tests.updates.test_intake:raising") as intake:
         assert intake.append([message(1), message(2), message(3)]) == Appended(added=3, seen=0, buried=1, pending=2)
@@ -328,7 +336,7 @@ def test_functions_that_change_the_update_change_a_copy(client: Redis, any_serve
     assert record(client, f"{BOT_ID}:2")["lanes"] == f"{BOT_ID}/chat:7:2"
 
 
-@pytest.mark.parametrize("name", ["no_list", "odd_keys"])
+@pytest.mark.parametrize("name", ["no_list", "odd_keys", "too_many", "too_long"])
 def test_update_with_invalid_keys_is_buried(client: Redis, any_server: Server, name: str) -> None:
     with connected(any_server.url, ORDER_BY=f"tests.updates.test_intake:{name}") as intake:
         assert intake.append([message(1)]).buried == 1

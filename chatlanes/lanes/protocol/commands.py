@@ -1,6 +1,6 @@
 """Arguments of the verbs, and the commands of those verbs that are sent in a batch or on a pipelined connection.
 
-Guarantees that an ambiguous lane key is refused before anything is sent.
+Guarantees that a message which a worker could not lease is refused before anything is sent.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from chatlanes.lanes.errors import PublishRefused
 from chatlanes.lanes.protocol import envelope, keys
 from chatlanes.lanes.protocol.replies import Kind
 from chatlanes.lanes.protocol.scripts import Argument, script
@@ -19,7 +20,14 @@ from chatlanes.lanes.protocol.scripts import Argument, script
 #: Deaths before a message is buried, unless the app configures another number.
 MAX_DEATHS = 5
 
+#: A script visits every lane of a message in one step, so their number and size are limited.
+MOST_LANES = 64
+MOST_KEY_BYTES = 256
+#: Lua's numbers are exact below this one.
+MOST_NUMBER = 2**53
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_TEXT = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,256}")
 _CONTROL_OR_BLANK = re.compile(r"[\x00-\x20\x7f]")
 _POSITION = re.compile(r"(?:[^\x00-\x20\x7f]*[^\x00-\x20\x7f0-9])?[1-9][0-9]{0,14}")
 
@@ -222,13 +230,13 @@ def write_row(write: Write) -> tuple[Argument, ...]:
     if isinstance(write, Push):
         return "push", write.key, write.value, 0
     if isinstance(write, SetTimer):
-        fields = _join_fields(write.id, write.queue, _joined_lanes(write.lanes), write.stored)
+        fields = _join_fields(write.id, write.queue, joined_lanes(write.lanes), write.stored)
         what, time_ms = ("from" if write.not_past else "at"), write.at_ms
         if time_ms is None:
             what, time_ms = "in", write.in_ms
         return what, timer_key(write.owner, write.name), fields, time_ms
     if isinstance(write, MoveTimer):
-        fields = _join_fields(write.id, write.queue, _joined_lanes(write.lanes), write.stored)
+        fields = _join_fields(write.id, write.queue, joined_lanes(write.lanes), write.stored)
         return "assign", timer_key(write.owner, write.name), fields, timer_key(write.to, write.name)
     if isinstance(write, CancelTimer):
         return "cancel", timer_key(write.owner, write.name), "", 0
@@ -287,19 +295,63 @@ def _join_fields(*fields: str | bytes) -> bytes:
 
 
 def append_row(message: NewMessage) -> tuple[Argument, ...]:
-    """The arguments of a message for append.lua. Raises ValueError for an ambiguous lane key."""
-    lanes = _joined_lanes(message.lanes)
-    scope, number = message.once or ("", "")
+    """The arguments of a message for append.lua. Raises PublishRefused."""
+    lanes = joined_lanes(message.lanes)
+    scope, number = ("", "") if message.once is None else check_once(message.once)
     problem = problem_json(message.problem) if message.problem else ""
     stored, group = _grouped(message)
     return message.id, message.queue, stored, scope, number, problem, group, lanes
 
 
-def _joined_lanes(lanes: Sequence[str]) -> str:
-    """As the scripts read them. Raises ValueError for a lane key with control characters."""
+def check_lanes(lanes: Any) -> None:
+    """Raises PublishRefused unless this is a list of lane keys that a message can have."""
+    if not isinstance(lanes, list | tuple):
+        raise PublishRefused(f"{lanes!r:.100} is not a list of lane keys: use lanes.headers(['customer:9'])")
+    if len(lanes) > MOST_LANES:
+        raise PublishRefused(f"{len(lanes):,} lane keys: a message has at most {MOST_LANES}")
     for key in lanes:
-        if not key or _CONTROL.search(key):
-            raise ValueError(f"{key!r} is not a lane key: use a non-empty string without control characters")
+        if not _is_text(key):
+            raise PublishRefused(
+                f"{key!r:.100} is not a lane key: use a text of 1 to {MOST_KEY_BYTES} bytes without control characters"
+            )
+
+
+def check_once(once: Any) -> tuple[str, int]:
+    """Raises PublishRefused unless this is a scope and a number that can be remembered."""
+    if isinstance(once, list | tuple) and len(once) == 2 and _is_text(once[0]) and _is_number(once[1]):
+        return once[0], once[1]
+    raise PublishRefused(
+        f"once={once!r:.100} is not a scope and a number: use once=('order', 17), with a text of 1 to "
+        f"{MOST_KEY_BYTES} bytes without control characters and a whole number from 0 to 2**53 - 1"
+    )
+
+
+def check_group(group: Any) -> Group:
+    """Raises PublishRefused unless these are the fields of a Group."""
+    if isinstance(group, list | tuple) and len(group) == len(Group._fields):
+        found = Group(*group)
+        is_named = isinstance(found.name, str) and _TEXT.fullmatch(found.name)
+        if is_named and all(map(_is_number, found[1:4])) and isinstance(found.interrupts, bool):
+            return found
+    raise PublishRefused(
+        f"{group!r:.200} is not a group: use lanes.Group(name, quiet_ms=700, max_wait_ms=5000, most=20), with a name "
+        "of 1 to 256 characters without control characters and whole numbers from 0 to 2**53 - 1"
+    )
+
+
+def _is_text(value: Any) -> bool:
+    if not isinstance(value, str) or not _TEXT.fullmatch(value):
+        return False
+    return value.isascii() or len(value.encode()) <= MOST_KEY_BYTES
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_NUMBER
+
+
+def joined_lanes(lanes: Sequence[str]) -> str:
+    """As the scripts read them. Raises PublishRefused."""
+    check_lanes(lanes)
     return "\n".join(lanes)
 
 
@@ -311,5 +363,6 @@ def _grouped(message: NewMessage) -> tuple[str | bytes, str]:
     stored = envelope.pack_collected(message.stored, interrupts=group.interrupts)
     if stored is None:
         return message.stored, ""
+    check_group(group)
     fields = group.quiet_ms, group.max_wait_ms, group.most, int(group.interrupts), group.name
     return stored, " ".join(map(str, fields))

@@ -24,6 +24,7 @@ from chatlanes.lanes.protocol.commands import (
     commit_command,
     end_command,
     fetch_command,
+    joined_lanes,
     problem_json,
     read_commands,
     shield_command,
@@ -74,7 +75,7 @@ class Store:
         """Appends a whole batch, all or nothing. With `hold_ms` the messages join their lanes in the order of their
         numbers, and a message is held for at most that long while a lower number is missing.
 
-        Raises LeaseLost if the guard has another fence, and ValueError for a lane key with control characters.
+        Raises LeaseLost if the guard has another fence, and PublishRefused for a message that a worker could not lease.
         """
         return append_answer(script("append").run(self.client, append_command(messages, guard, hold_ms)))
 
@@ -166,7 +167,8 @@ class Store:
         """Sets the timer of this owner and name: the message joins the end of its lanes at `at_ms` (ms since 1970), or
         if that is None in `in_ms`. False: the message was seen before, or the timer is set and `replaces` is false.
 
-        Raises ValueError for an owner, name or lane key with control characters.
+        Raises PublishRefused for a message that a worker could not lease, and ValueError for an owner or name with
+        control characters.
         """
         id_, queue, stored, scope, number, *_, lanes = append_row(message._replace(group=None))
         return bool(
@@ -227,7 +229,7 @@ class Store:
         False, and nothing was changed: the record is not `known`, so another process has done it, or `until_ms` is
         still to come by Redis' clock. An empty `record` removes the schedule.
         """
-        rows = [(each.id, each.queue, each.stored, "\n".join(each.lanes)) for each in messages]
+        rows = [(each.id, each.queue, each.stored, joined_lanes(each.lanes)) for each in messages]
         schedule = timer_key(owner, name)
         return bool(self._run("advance", group=rows, schedule=schedule, known=known, record=record, until_ms=until_ms))
 

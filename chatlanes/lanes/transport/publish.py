@@ -12,19 +12,22 @@ from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from chatlanes.lanes.errors import PublishRefused
 from chatlanes.lanes.protocol import envelope
-from chatlanes.lanes.protocol.commands import Group, NewMessage
+from chatlanes.lanes.protocol.commands import Group, NewMessage, check_group, check_lanes, check_once
 
 
 def headers(keys: list[str], *, once: tuple[str, int] | None = None, group: Group | None = None) -> dict[str, Any]:
     """Headers for a message that is ordered by `keys`. Without keys it has no order and runs as soon as possible.
+    There are at most 64 keys of 1 to 256 bytes. Raises PublishRefused.
 
     `once` is a scope and a number, for example `("bot 7", update_id)`: a second publish with the same pair within 48 h
     is dropped. Consecutive messages with the same keys and `group` are one run, whose task reads the later ones from
     `self.delivery.bodies`.
     Use: `task.apply_async(args, queue="orders.0", headers=lanes.headers(["customer:9"]))`.
     """
-    collects = {envelope.GROUP: list(group)} if group else {}
-    return {envelope.LANE_KEYS: keys, envelope.ONCE: list(once) if once else None, **collects}
+    check_lanes(keys)
+    remembered = None if once is None else list(check_once(once))
+    collects = {} if group is None else {envelope.GROUP: list(check_group(group))}
+    return {envelope.LANE_KEYS: keys, envelope.ONCE: remembered, **collects}
 
 
 def check_ordinary(queue: str, message: dict[str, Any]) -> None:
@@ -37,8 +40,8 @@ def check_ordinary(queue: str, message: dict[str, Any]) -> None:
 
 
 def row(queue: str, message: dict[str, Any]) -> NewMessage:
-    """The row to append for a message, without its eta. Raises PublishRefused if it has no lane keys, or a group and
-    an eta.
+    """The row to append for a message, without its eta. Raises PublishRefused if it has no lane keys, or lane headers
+    that a worker could not lease, or a group and an eta.
     """
     given = message.get("headers") or {}
     if envelope.LANE_KEYS not in given:
@@ -51,15 +54,16 @@ def row(queue: str, message: dict[str, Any]) -> NewMessage:
             "a message of a group cannot have an eta or countdown: it joins its group when it is published. Leave out "
             "one of the two"
         )
-    once = given.get(envelope.ONCE)
+    lanes, once, group = given[envelope.LANE_KEYS], given.get(envelope.ONCE), given.get(envelope.GROUP)
+    check_lanes(lanes)
     return NewMessage(
         id=given.get("id") or message["properties"]["delivery_tag"],
         queue=queue,
         # With its eta, the message would wait in the memory of a worker.
         stored=envelope.pack({**message, "headers": {**given, "eta": None}} if given.get("eta") else message),
-        lanes=given[envelope.LANE_KEYS],
-        once=(once[0], once[1]) if once else None,
-        group=Group(*given[envelope.GROUP]) if given.get(envelope.GROUP) else None,
+        lanes=lanes,
+        once=None if once is None else check_once(once),
+        group=None if group is None else check_group(group),
     )
 
 

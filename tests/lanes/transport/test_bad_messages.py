@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from chatlanes import lanes
-from chatlanes.lanes.protocol import envelope
+from chatlanes.lanes.protocol import envelope, keys
 from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.lanes.protocol.scripts import script
 from tests.support.history import ids
 from tests.support.lab import Lab, LabMaker, needs_batches
 from tests.support.lab_app import LANE_QUEUES, ORDINARY_QUEUE
@@ -112,6 +113,40 @@ def test_a_lane_continues_after_a_failed_task(lab: Lab) -> None:
     lab.worker("prefork", 1)
     lab.drained()
     assert ids(lab.history, "end") == ["behind"]
+
+
+def test_a_message_with_more_lanes_than_a_publisher_may_give_it_stops_nobody(lab: Lab) -> None:
+    # Given a message that some other program has stored with 30,000 lanes, and one behind it
+    stored = envelope.pack_task("run", "()", b"[[], {}, {}]")
+    many = "\n".join(f"lane:{n}" for n in range(30_000))
+    row = ("many", QUEUE, stored, "", "", "", "", many)
+    append = script("append")
+    append.run(
+        lab.client, append.command((), [row], seen_ttl_s=60, seen_block=keys.SEEN_BLOCK, fence="", sets="", hold_ms=0)
+    )
+    lab.publish("behind", ["lane:29999"])
+    lab.publish("beside", ["other"])
+    # When a worker serves them, then all run, and the lanes are empty
+    worker = lab.worker("solo")
+    lab.drained()
+    assert set(ids(lab.history, "end")) == {"many", "behind", "beside"}
+    assert list(lab.client.scan_iter("lanes:lane:*", count=10_000)) == []
+    assert "Redis refuses fetches" not in worker.log
+
+
+def test_a_record_that_no_script_can_handle_is_buried_and_stops_nobody(lab: Lab) -> None:
+    # Given a message whose record another program has spoilt, one behind it, and one beside it
+    lab.publish("spoilt", ["lane"])
+    lab.publish("behind", ["lane"])
+    lab.publish("beside", ["other"])
+    lab.client.hset(keys.message("spoilt"), "seq", "abc")
+    # When a worker serves them, then the others run, and it is buried
+    worker = lab.worker("solo")
+    lab.drained()
+    assert set(ids(lab.history, "end")) == {"behind", "beside"}
+    assert lab.dead() == ["spoilt"]
+    assert "no script can handle it" in lab.problem("spoilt")
+    assert "Redis refuses fetches" not in worker.log
 
 
 def test_celerys_retry_stays_first_and_runs_when_due(make_lab: LabMaker, pool: tuple[str, int]) -> None:

@@ -25,15 +25,19 @@ local function advance_lane(key, first)
   end
 end
 
--- Removes a message from its first `n` lanes. It leaves all of them before the first one advances.
-local function leave_lanes(id, keys, n)
-  if n == 0 then return end
-  local key, lane = keys[n], LANE .. keys[n]
-  local ids = redis.call('ZRANGE', lane, 0, 1)
-  local is_last = ids[1] == id and not ids[2]
-  if is_last then obsolete[#obsolete + 1] = lane else redis.call('ZREM', lane, id) end
-  leave_lanes(id, keys, n - 1)
-  if not is_last then advance_lane(key, ids[1] == id and ids[2] or ids[1]) end
+-- A message leaves all its lanes before the first one advances.
+local function leave_lanes(id, keys)
+  local following = {}
+  for _, key in ipairs(keys) do
+    local lane = LANE .. key
+    local ids = redis.call('ZRANGE', lane, 0, 1)
+    local is_last = ids[1] == id and not ids[2]
+    if is_last then obsolete[#obsolete + 1] = lane else redis.call('ZREM', lane, id) end
+    following[key] = not is_last and (ids[1] == id and ids[2] or ids[1])
+  end
+  for _, key in ipairs(keys) do
+    if following[key] then advance_lane(key, following[key]) end
+  end
 end
 
 local function settle(id, queue, lanes)
@@ -42,14 +46,14 @@ local function settle(id, queue, lanes)
   obsolete[n + 3], obsolete[n + 4] = ERRORS .. id, JOURNAL .. id
   settled_ids[#settled_ids + 1], is_settled[id] = id, true
   settled[queue] = (settled[queue] or 0) + 1
-  leave_lanes(id, keys, #keys)
+  leave_lanes(id, keys)
 end
 
 local function bury(id, lanes, problem)
   local queue, keys = take_back(id, 'buried'), split(lanes)
   redis.call('ZREM', PENDING .. group_of(queue), id)
   add_dead_letter(id, problem)
-  leave_lanes(id, keys, #keys)
+  leave_lanes(id, keys)
 end
 
 -- Also counts the settled messages.

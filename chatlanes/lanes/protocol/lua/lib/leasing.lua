@@ -26,15 +26,16 @@ end
 
 -- Adds a message to the reply, without its body, which `attach_bodies` adds.
 local function lease(id, queue, record, past, holder, until_ms)
-  local fence, seq, n, at = next_fence(record[2]), record[3], #leases, #reply
+  local fence, n, at = next_fence(record[2]), #leases, #reply
+  local described = format_past(past) -- this and the next line may fail: nothing is changed before
+  local waited_ms = math.max(now_ms - (record[3] or now_us) / 1000, 0) -- since seq, in µs: when it got its place
   redis.call('HSET', MESSAGE .. id, 'state', 'leased', 'fence', fence, 'holder', holder)
   if past[7] then redis.call('HDEL', MESSAGE .. id, 'open') end
   unwritten[id] = nil
   bodies[#bodies + 1] = BODY .. id
   leases[n + 1], leases[n + 2] = until_ms, id
   reply[at + 1], reply[at + 2], reply[at + 3] = id, fence, queue
-  reply[at + 4] = math.max(now_ms - (seq or now_us) / 1000, 0) -- seq is the time, in µs, at which it got its place
-  reply[at + 5], reply[at + 6] = format_past(past), ''
+  reply[at + 4], reply[at + 5], reply[at + 6] = waited_ms, described, ''
 end
 
 local function bury_with_reason(id, why)
