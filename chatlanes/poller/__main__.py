@@ -59,7 +59,7 @@ def _poll(settings: Settings, stop: Stop) -> int:
     """Polls one bot on this thread, or each of several on its own thread. Ends with 1 if none of them can be polled."""
     for bot in settings.served:
         check(bot)
-    with present("poller", settings, stop.sleep):
+    with present("poller", settings, stop.run):
         if settings.bots is None:
             poller_of(settings, stop).run()
         elif not poll_all(settings.served, lambda bot: poller_of(bot, stop).run(), stop):

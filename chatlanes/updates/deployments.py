@@ -165,13 +165,13 @@ class Presence:
 
 
 @contextmanager
-def present(what: str, settings: Settings, sleep: Callable[[float], None]) -> Iterator[None]:
-    """Announce a process that does not fork, while the context is open. Raises ForeignDeployment, and whatever `sleep`
-    raises.
+def present(what: str, settings: Settings, run: Callable[[Callable[[], None]], None]) -> Iterator[None]:
+    """Announce a process that does not fork, while the context is open. Raises ForeignDeployment, and whatever `run`
+    raises, which may stop waiting for the call that it makes.
     """
     presence = Presence(what, settings)
     try:
-        presence.enter(sleep)
+        run(presence.enter)
         presence.stay()
         yield
     finally:

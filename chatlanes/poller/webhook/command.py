@@ -115,9 +115,9 @@ def _begin(settings: Settings, stop: Stop, workers: int) -> int:
     paths = [path_of(bot) for bot in settings.served]
     with (
         listener(settings.webhook_host, settings.webhook_port) as listening,
-        present("receiver", settings, stop.sleep),
+        present("receiver", settings, stop.run),
     ):
-        _check_redis(settings.served[0])
+        stop.run(lambda: _check_redis(settings.served[0]))
         log.info("receiving on %s at %s", describe(listening), ", ".join(paths))
         if workers == 1:
             return _serve(settings, stop, listening)

@@ -31,8 +31,8 @@ MOST_CONNECTIONS = 1_000
 #: After the stop request an update waits this long for Redis. Then it is answered with 503: the shutdown must take at
 #: most 2 s.
 ANSWER_WITHIN_S = 1.0
-#: Longer than the last answers take.
-STOP_WITHIN_S = 6
+#: Longer than the last answers take. A request that is not complete by then gets no answer: Telegram sends it again.
+STOP_WITHIN_S = 2
 BACKLOG = 1_024
 #: For connections, those that asyncio accepts at once, and other files of the process.
 MOST_DESCRIPTORS = MOST_CONNECTIONS + BACKLOG + 256

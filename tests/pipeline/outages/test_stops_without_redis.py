@@ -133,6 +133,26 @@ def test_a_receiver_answers_open_requests_and_ends(make_pipeline: MakePipeline, 
         assert answer.result() == 503
 
 
+@pytest.mark.parametrize("what", ["poller", "receiver"])
+def test_a_poller_and_a_receiver_that_have_just_started_end(
+    make_pipeline: MakePipeline, own_redis: Server, what: str
+) -> None:
+    # Given a process that starts while Redis hangs, and has connected to it
+    pipeline = make_pipeline(redis_url=own_redis.url, WEBHOOK_SECRET=WEBHOOK_SECRET)
+    with frozen(own_redis):
+        process = pipeline.poller() if what == "poller" else pipeline.receiver(free_port(), is_awaited=False)
+        until(lambda: is_connected(process, own_redis.port))
+        # When it is asked to stop, then it ends in time
+        asked_s = time.monotonic()
+        process.ask_to_stop()
+        assert_ends_within(process, POLLER_WITHIN_S, asked_s)
+
+
+def is_connected(process: Process, port: int) -> bool:
+    connections = psutil.Process(process.pid).net_connections("tcp")
+    return any(each.raddr and each.raddr.port == port for each in connections)
+
+
 def post(port: int, update_id: int) -> int:
     update = {"update_id": update_id, **message(1, 7)}
     return requests.post(

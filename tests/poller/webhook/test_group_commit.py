@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import time
 
 import requests
@@ -12,11 +13,13 @@ from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.server import Server, start_server
 from tests.poller.lanes import drain, lane, writes_held_up
 from tests.poller.webhook.conftest import StartReceiver
-from tests.poller.webhook.process import ReceiverProcess, update
+from tests.poller.webhook.process import HEADER, PATH, SECRET, ReceiverProcess, update
 from tests.support.waiting import WITHIN_S, until
 
 #: The promise is 5 s; a busy machine gets 5 s more.
 ANSWER_WITHIN_S = 5.0 + 5.0
+#: The promise is 2 s; a busy machine gets 3 s more.
+STOP_WITHIN_S = 2.0 + 3.0
 
 
 def appends(redis_url: str) -> int:
@@ -60,6 +63,21 @@ def test_stop_answers_open_requests_first(start_receiver: StartReceiver, server:
     for number, status in enumerate(given, 1):
         assert status == 503 or lane(receiver.redis_url, number) == [number]
     assert receiver.exit_code() == 0
+
+
+def test_unfinished_request_does_not_delay_the_stop(start_receiver: StartReceiver) -> None:
+    # Given a receiver that waits for the rest of a body
+    receiver = start_receiver()
+    with socket.create_connection(("127.0.0.1", receiver.port)) as client:
+        head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
+        client.sendall(f"{head}{HEADER}: {SECRET}\r\n\r\n{{".encode())
+        until(lambda: established(receiver) >= 1)
+        # When it is stopped
+        stopped_s = time.monotonic()
+        receiver.signal(signal.SIGTERM)
+        # Then it exits in time
+        assert receiver.exit_code() == 0
+        assert time.monotonic() - stopped_s < STOP_WITHIN_S
 
 
 def test_update_appended_before_a_kill_is_dropped_as_seen(start_receiver: StartReceiver, server: Server) -> None:
