@@ -1,4 +1,4 @@
-"""`lanes pause` and `lanes resume`: a chat, a queue, or all queues of a bot.
+"""`lanes pause` and `lanes resume`: a chat (or any lane, by its key), a queue, or all queues of a bot.
 
 While paused, updates are still appended and running handlers finish, but none start. After a resume, each chat
 continues in order.
@@ -34,7 +34,7 @@ _bot = click.argument("bot", metavar="[NAME]", required=False)
 @chat_argument
 @_of_bot
 def pause_chat(lanes: CommandContext, chat: str, bot: str | None) -> None:
-    """A chat by its number, or a lane by its key, such as user:7 or 123456/chat:7."""
+    """A chat by its number, or a lane by its key, such as user:7, 123456/chat:7 or, in an app of yours, customer:9."""
     key = lane_key(lanes, chat, bot)
     _result(lanes.store.pause("lane", key), f"paused {key}", f"{key} was paused already")
 
@@ -43,7 +43,7 @@ def pause_chat(lanes: CommandContext, chat: str, bot: str | None) -> None:
 @chat_argument
 @_of_bot
 def resume_chat(lanes: CommandContext, chat: str, bot: str | None) -> None:
-    """A chat by its number, or a lane by its key, such as user:7 or 123456/chat:7."""
+    """A chat by its number, or a lane by its key, such as user:7, 123456/chat:7 or, in an app of yours, customer:9."""
     key = lane_key(lanes, chat, bot)
     _result(lanes.store.resume("lane", key), f"resumed {key}", f"{key} was not paused")
 
@@ -82,8 +82,10 @@ def resume_bot(lanes: CommandContext, bot: str | None) -> None:
 
 
 def lane_key(lanes: CommandContext, chat: str, bot: str | None) -> str:
-    """The key of a lane. Raises CommandError if it is ambiguous which bot the chat belongs to."""
-    if "/" in chat:
+    """The key of a lane; in an app without bots, `chat` is the key. Raises CommandError if it is ambiguous which bot
+    the chat belongs to.
+    """
+    if "/" in chat or not lanes.bots():
         return chat
     ids = {name: bot_id for bot_id, name in lanes.bot_ids.items() if bot in (None, name)}
     key = chat if ":" in chat else f"chat:{chat}"

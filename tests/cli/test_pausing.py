@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +30,29 @@ def test_chat_is_paused_and_resumed(cli: Cli) -> None:
     assert cli.code == 0
 
 
+def test_key_of_an_app_without_bots_is_taken_as_it_is(cli: Cli) -> None:
+    cli.bury("m0", "customer:9")
+    assert cli.said("dead", "drop", "--all", "--chat", "customer:9", "--yes") == ["dropped 1 update"]
+    cli.append("m1", "customer:9")
+    cli.append("m2", "9")
+    cli.append("m3", "customer:10")
+    assert cli.said("pause", "chat", "customer:9") == ["paused customer:9"]
+    assert cli.said("pause", "chat", "9") == ["paused 9"]
+    assert ready(cli) == ["m3"]
+    assert cli.said("chat", "customer:9")[0].startswith("customer:9: 1 in the lane, paused since ")
+    assert cli.said("resume", "chat", "customer:9") == ["resumed customer:9"]
+    assert sorted(ready(cli)) == ["m1", "m3"]
+
+
+def test_chat_needs_the_id_of_its_bot(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli.app, "main", "chatlanes")  # of which the settings name no token
+    assert cli.said("pause", "chat", "7") == [
+        "the bot's id is unknown here, because its token is not set: put the id before the key, as in 123456/chat:7"
+    ]
+    assert cli.code == 1
+
+
 def test_queue_and_bot_are_paused_and_resumed(cli: Cli) -> None:
     cli.append("1:1", "1/chat:7")
     cli.append("1:2", "1/chat:8", queue="shop.1")
@@ -47,11 +71,6 @@ def test_queue_and_bot_are_paused_and_resumed(cli: Cli) -> None:
         (["pause", "queue", "shop.9"], "there is no lane queue shop.9: the queues are shop.0, shop.1, help.0"),
         (["pause", "bot"], "name one of the bots: shop, help"),
         (["resume", "bot", "shopp"], "there is no bot shopp: the bots are shop, help"),
-        (
-            ["pause", "chat", "7"],
-            "the bot's id is unknown here, because its token is not set: "
-            "put the id before the key, as in 123456/chat:7",
-        ),
     ],
 )
 def test_unknown_name_is_reported_with_the_known_ones(cli: Cli, arguments: list[str], sentence: str) -> None:

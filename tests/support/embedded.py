@@ -45,9 +45,7 @@ def celery_worker_pool(request: pytest.FixtureRequest) -> str:
 
 
 def test_worker_in_this_process_runs_lanes(celery_worker: Any) -> None:
-    tasks = [
-        add.apply_async((n, 1), queue="orders", headers=lanes.headers([f"customer:{n % 2}"])) for n in range(6)
-    ]
+    tasks = [add.apply_async((n, 1), queue="orders", headers=lanes.headers([f"customer:{n % 2}"])) for n in range(6)]
     assert [task.get(timeout=30) for task in tasks] == [1, 2, 3, 4, 5, 6]
     assert add.delay(1, 2).get(timeout=30) == 3  # on the ordinary queue
     assert gc.get_freeze_count() == 0
