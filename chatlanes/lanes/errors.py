@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from click import ClickException
 from redis.exceptions import AuthenticationError, RedisError
 
 
@@ -34,8 +35,8 @@ class ServerUnfit(LanesError):  # noqa: N818 - see above
     """The Redis server cannot be used for lanes: its version is older than 6.2, or it is a cluster, for example."""
 
 
-class PublishRefused(LanesError, ValueError):  # noqa: N818 - see above
-    """A message does not fit its queue. Nothing was published.
+class PublishRefused(LanesError, ClickException, ValueError):  # noqa: N818 - see above
+    """A message does not fit its queue. Nothing was published. `celery call` prints it as one sentence.
 
     A lane queue needs lane keys: at most 64, each of 1 to 256 bytes. An ordinary queue refuses them.
     """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -15,14 +17,32 @@ from kombu import transport as kombu_transport
 from chatlanes import lanes
 from chatlanes.lanes.install import LanesStep, check_transport
 from tests.lanes.old_server import old_server
+from tests.support import ROOT
 from tests.support.lab import Lab, LabMaker, batch, needs_batches
 from tests.support.lab_app import LANE_QUEUES, ORDINARY_QUEUE
+from tests.support.worker import CELERY, environment
 
 
 def test_a_lane_queue_refuses_a_message_without_lane_keys(lab: Lab) -> None:
     with pytest.raises(lanes.PublishRefused, match="pass the keys that order the message"):
         lab.app.tasks["run"].apply_async(queue=LANE_QUEUES[0])
     assert lab.client.keys("lanes:*") + lab.client.keys("orders.*") == []
+
+
+def test_celery_call_publishes_with_the_keys_of_its_route_only(make_lab: LabMaker) -> None:
+    def call(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "PYTHONPATH": str(ROOT), **environment(lab.settings, {})}
+        return subprocess.run([*CELERY, "call", "run", *words], env=env, capture_output=True, text=True, timeout=120)
+
+    refused = call(make_lab(), "--queue", LANE_QUEUES[0])
+    assert refused.returncode == 1
+    assert refused.stderr == (
+        f"Error: '{LANE_QUEUES[0]}' is a lane queue: pass the keys that order the message, headers=lanes.headers([…]), "
+        "to apply_async or in task_routes; an empty list means no order\n"
+    )
+    routed = make_lab(task_routes={"run": {"queue": LANE_QUEUES[0], "headers": lanes.headers(["calls"])}})
+    called = call(routed)
+    assert routed.state_of(called.stdout.strip()) == "ready"
 
 
 def test_an_ordinary_queue_refuses_a_message_with_lane_keys(lab: Lab) -> None:

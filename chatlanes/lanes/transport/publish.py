@@ -46,8 +46,8 @@ def row(queue: str, message: dict[str, Any]) -> NewMessage:
     given = message.get("headers") or {}
     if envelope.LANE_KEYS not in given:
         raise PublishRefused(
-            f"{queue!r} is a lane queue: pass the keys that order the message, headers=lanes.headers([…]); "
-            "an empty list means no order"
+            f"{queue!r} is a lane queue: pass the keys that order the message, headers=lanes.headers([…]), "
+            "to apply_async or in task_routes; an empty list means no order"
         )
     if given.get("eta") and given.get(envelope.GROUP):
         raise PublishRefused(
