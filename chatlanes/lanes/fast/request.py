@@ -158,7 +158,7 @@ class FastRequest(LaneRequest):
 
     def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002 - Celery's word
         if self._eventer and self._eventer.sends_task_events and self._task.send_events:
-            self._eventer.send(type, uuid=self.id, **fields)
+            self._eventer.send(type, uuid=self.id, **self.event_fields(type), **fields)
 
     def on_accepted(self, pid: int, time_accepted: float) -> None:
         self.worker_pid = pid

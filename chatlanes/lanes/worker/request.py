@@ -55,6 +55,19 @@ class LaneRequest(Request):
             self._app.lanes.in_flight.bury(self._message.delivery_tag, problem)
         return bool(super().revoked()) or self._is_released()
 
+    def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002 - Celery's word
+        super().send_event(type, **self.event_fields(type), **fields)
+
+    def event_fields(self, type: str) -> dict[str, Any]:  # noqa: A002 - Celery's word
+        """The attempt, which Celery does not count after a death, and when the run has started, which a forked child
+        reports later.
+        """
+        lane = self._request_dict.get(envelope.LANE)
+        if lane is None:
+            return {}
+        started = {"timestamp": self.time_start} if type == "task-started" else {}
+        return {"attempt": lane["failed"] + lane["died"] + 1, **started}
+
     def terminate(self, pool: Any, signal: Any = None) -> None:
         """Bury the message: at once if it has not started, otherwise when its process or greenlet has ended, or by
         eviction where the pool cannot end it. Celery would acknowledge it at once, which would settle it.

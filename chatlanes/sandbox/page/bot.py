@@ -188,13 +188,14 @@ class PageBot(SimulatedBot):
             self.events.publish("message", message_shown(changed, self.tracker.progress_table))
 
     def _progressed(self, progress: UpdateProgress) -> None:
-        said = self.history.of_update(progress.update_id)
-        if said:
-            self._show(said)
+        for update_id in progress.group or [progress.update_id]:
+            said = self.history.of_update(update_id)
+            if said:
+                self._show(said)
 
-    def _failed(self, progress: UpdateProgress) -> None:
+    def _failed(self, progress: UpdateProgress, attempt: int) -> None:
         chat = self.history.chats.get(progress.chat_id)
-        self.supervisor.add_problem({**problem_of(progress), "chat": chat.title if chat else OTHER_CHATS})
+        self.supervisor.add_problem({**problem_of(progress, attempt), "chat": chat.title if chat else OTHER_CHATS})
 
     def stats(self) -> dict[str, Any]:
         return {**super().stats(), "answers": self.tracker.audit.summary()}

@@ -13,6 +13,7 @@ from chatlanes.sandbox.page.chats.user_actions import ActionError
 from chatlanes.sandbox.page.chats.views import chat_shown, message_shown
 from chatlanes.sandbox.page.tracking.lane_watch import LaneSnapshot, LaneWatch
 from chatlanes.sandbox.page.tracking.lanes_view import KnownWorkers, lanes_shown
+from chatlanes.sandbox.page.tracking.progress import timeline
 from chatlanes.sandbox.page.tracking.worker_events import start_receiving
 from chatlanes.settings import Settings
 from chatlanes.updates.connection import connect_to
@@ -79,18 +80,22 @@ class Page:
 
     def update(self, update_id: int) -> dict[str, Any] | None:
         """All that is known of an update; None: nothing."""
-        update, progress = self.bot.update_log.update(update_id), self.bot.tracker.progress_table.get(update_id)
+        update, table = self.bot.update_log.update(update_id), self.bot.tracker.progress_table
         if update is None:
             return None
-        names = ("telegram_s", "appended_s", "started_s", "ended_s")
+        own, run = table.get(update_id), table.run_of(update_id)
+        calls = self.bot.update_log.calls_of(run.update_id if run else update_id)
+        names = ("appended_s", "started_s", "ended_s")
         return {
             "update": update,
-            "state": progress and progress.state,
-            "attempt": progress.attempt if progress else 0,
-            "times": {name: getattr(progress, name, None) for name in names},
-            "worker": progress and progress.worker,
-            "calls": self.bot.update_log.calls_of(update_id),
-            "traceback": progress and progress.traceback,
+            "state": run and run.state,
+            "attempt": run.attempt if run else 0,
+            "times": {"telegram_s": own and own.telegram_s} | {name: getattr(run, name, None) for name in names},
+            "worker": run and run.worker,
+            "calls": calls,
+            "traceback": run and run.traceback,
+            "group": run.group if run else [],
+            "steps": timeline(run, own.telegram_s, calls) if run and own else [],
         }
 
     def kill(self, name: str | None) -> dict[str, Any]:
@@ -102,6 +107,9 @@ class Page:
 
     async def replay(self, update_id: int) -> None:
         """Put a buried update back at the end of its lanes."""
+
+        run = self.bot.tracker.progress_table.run_of(update_id)
+        update_id = run.update_id if run else update_id
 
         def replayed() -> bool:
             with connect_to(self._settings) as client:

@@ -107,6 +107,63 @@ def test_several_photos_are_sent_as_one_album(tmp_path: Path) -> None:
         assert complaints == []
 
 
+STOPPABLE = """
+import time
+def handle(ctx):
+    ctx.reply(f"Thinking of {len(ctx.updates)} …")
+    while "think" in ctx.texts[-1]:
+        time.sleep(0.05)
+        if ctx.interrupted:
+            break
+    if "fail" in ctx.text and ctx.attempt == 1:
+        raise ValueError("no")
+    ctx.reply(ctx.text)
+"""
+
+
+def test_a_stopped_run_is_not_a_failure_and_a_group_has_one_mark(tmp_path: Path) -> None:
+    complaints: list[str] = []
+    # Given a bot whose run a newer message stops
+    (tmp_path / "my_bot.py").write_text(STOPPABLE)
+    settings = {"COLLECT": "messages", "INTERRUPT": "on", "RETRY_BACKOFF": "0.2"}
+    with sandbox(tmp_path, "my_bot:handle", **settings) as running, browser() as window:
+        page = opened(window, running.url, complaints)
+        ann = ChatRegion(page, "Ann")
+        ann.write("think")
+        expect(ann.message("Thinking of 1 …")).to_be_visible()
+        # When she writes again, then one run answers both
+        ann.write("of dogs")
+        expect(ann.message("think\nof dogs")).to_be_visible()
+        # And both are one group, with one mark
+        collected = ann.here.locator(".msg.out.collected")
+        expect(collected).to_have_count(2)
+        expect(collected.locator(".mark")).to_have_count(1)
+        expect(collected.locator(".mark.done")).to_have_count(1)
+        # And its details say that it was stopped, and nothing that it failed
+        update = ann.look_at("think")
+        expect(update).to_contain_text("done")
+        expect(update.get_by_role("region", name="Timeline")).to_contain_text("stopped by a newer message")
+        expect(update).to_contain_text("one run for 2 updates")
+        expect(update.get_by_role("region", name="Traceback")).to_have_count(0)
+        expect(ann.here.locator(".fault:visible")).to_have_count(0)
+        # And of four messages one after the other, while they run, there is one mark
+        for text in ("a", "b", "c", "think"):
+            ann.write(text)
+        expect(ann.message("Thinking of 4 …")).to_be_visible()
+        expect(collected).to_have_count(6)
+        expect(collected.locator(".mark")).to_have_count(2)
+        expect(collected.locator(".mark.running")).to_have_count(1)
+        ann.write("fail")
+        # And the only problem is the failure, with its attempt
+        expect(ann.message("a\nb\nc\nthink\nfail")).to_be_visible()
+        page.get_by_role("tab", name="Problems").click()
+        problems = page.get_by_role("tabpanel", name="Problems").get_by_role("article")
+        expect(problems).to_have_count(1)
+        expect(problems).to_contain_text("ValueError: no")
+        expect(problems).to_contain_text("attempt 1: it is retried")
+        assert complaints == []
+
+
 def presses_buttons(page: Page, ann: ChatRegion) -> None:
     ann.write("/menu")
     asked = ann.message("What would you like? /no")
@@ -168,7 +225,18 @@ def fails_and_replays(page: Page, ben: ChatRegion) -> None:
     # The update, its times, its calls and its traceback
     expect(about).to_contain_text('"text": "/fail"')
     expect(about).to_contain_text("waited in its lane")
-    expect(about.get_by_text("sendMessage")).to_have_count(1)
+    expect(about.locator(".calls").get_by_text("sendMessage")).to_have_count(1)
+    timeline = about.get_by_role("region", name="Timeline")
+    expect(timeline).to_contain_text("failed, and is buried: story_bot.HopelessError")
+    # The line with the error is broken, all others are not
+    box = about.get_by_role("region", name="Traceback")
+    fits = "(line) => line.getBoundingClientRect().right <= line.parentNode.getBoundingClientRect().right"
+    assert box.locator(".error").evaluate(fits)
+    # And the address of the page leads there again
+    linked = page.context.new_page()
+    linked.goto(page.url)
+    expect(linked.get_by_role("tabpanel", name="Update")).to_contain_text('"text": "/fail"')
+    linked.close()
     expect(about).to_contain_text("in fail\n    raise HopelessError")
     page.get_by_role("tab", name="Problems").click()
     problems = page.get_by_role("tabpanel", name="Problems")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from chatlanes.sandbox.page.chats.history import Chat, ChatMessage, User
-from chatlanes.sandbox.page.tracking.progress import UpdateProgress
+from chatlanes.sandbox.page.tracking.progress import ProgressTable, UpdateProgress
 
 #: The kinds of content. A message has the first one that is present: an animation is also a document.
 KINDS = (
@@ -22,10 +22,10 @@ def chat_shown(chat: Chat, users: Mapping[int, User]) -> dict[str, Any]:
     return {"id": chat.id, "type": chat.type, "title": chat.title, "users": members}
 
 
-def message_shown(said: ChatMessage, progress_table: Mapping[int, UpdateProgress]) -> dict[str, Any]:
+def message_shown(said: ChatMessage, progress_table: ProgressTable) -> dict[str, Any]:
     raw = said.raw
     kind = kind_of(raw)
-    own = progress_table.get(said.update_ids[-1]) if said.update_ids else None
+    own = progress_table.run_of(said.update_ids[-1]) if said.update_ids else None
     reply_to = raw.get("reply_to_message")
     return {
         "chat_id": said.chat_id,
@@ -44,9 +44,10 @@ def message_shown(said: ChatMessage, progress_table: Mapping[int, UpdateProgress
         "edited": said.edited,
         "deleted": said.deleted,
         "reactions": said.reactions,
-        "presses": [press | _progress(progress_table.get(press["update_id"])) for press in said.presses],
+        "presses": [press | _progress(progress_table.run_of(press["update_id"])) for press in said.presses],
         "update_id": said.update_id,
         "update_ids": said.update_ids,
+        "group": own.group if own else [],
         **_progress(own),
     }
 
@@ -110,9 +111,10 @@ def _buttons(raw: Mapping[str, Any]) -> list[list[dict[str, Any]]] | None:
 
 def _progress(progress: UpdateProgress | None) -> dict[str, Any]:
     if progress is None:
-        return {"state": None, "attempt": 0, "waited_s": None, "took_s": None, "error": None}
+        return {"state": None, "stopped": False, "attempt": 0, "waited_s": None, "took_s": None, "error": None}
     return {
         "state": progress.state,
+        "stopped": progress.is_stopped,
         "attempt": progress.attempt,
         "waited_s": progress.waited_s,
         "took_s": progress.took_s,

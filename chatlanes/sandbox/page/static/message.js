@@ -13,6 +13,8 @@ export const STATES = {
   done: "done",
 };
 
+const STOPPED = "stopped by a newer message; the next run gets both";
+
 export class MessageView {
   /** `before` is the message above it, or null. */
   constructor(chat, message, before) {
@@ -41,11 +43,16 @@ export class MessageView {
     renew(this.body, JSON.stringify([message.text, message.entities, message.photo, message.file, message.kind, deleted]), () =>
       content(this.chat, message),
     );
-    renew(this.meta, `${state} ${edited} ${message.attempt > 1 ? message.attempt : ""}`, () => meta(message));
+    const place = placeInGroup(message);
+    this.node.classList.toggle("collected", place !== "");
+    this.node.dataset.place = place;
+    renew(this.meta, `${state} ${edited} ${place} ${message.attempt > 1 ? message.attempt : ""}`, () => meta(message));
     this.meta.setAttribute("aria-label", described(message));
     this.meta.title = tooltip(message);
-    this.fault.hidden = !message.error || state === "done";
-    setText(this.fault, message.error ?? "");
+    const fault = message.stopped ? STOPPED : message.error;
+    this.fault.hidden = !fault || state === "done" || !hasMark(message);
+    this.fault.classList.toggle("stopped", message.stopped);
+    setText(this.fault, fault ?? "");
     renew(this.buttons, JSON.stringify(deleted ? null : [buttons, pressed(message)]), () => inline(this.chat, message));
     renew(this.reactions, JSON.stringify(reactions ?? []), () =>
       (reactions ?? []).map((one) => h("span", { role: "img", "aria-label": `Reaction ${one}` }, one)),
@@ -104,13 +111,22 @@ function attachment(file, kind) {
   return href ? h("a.file", { href, target: "_blank", rel: "noopener" }, label) : h("span.file", {}, label);
 }
 
+/** The updates of one run have one bracket, and one mark at its end. */
+function placeInGroup({ group, update_id: id }) {
+  if (!(group?.length > 1)) return "";
+  return id === group.at(-1) ? "last" : id === group[0] ? "first" : "within";
+}
+
+const hasMark = (message) => ["", "last"].includes(placeInGroup(message));
+
 function meta(message) {
   const { state, edited, attempt } = message;
+  const marked = state && hasMark(message);
   return [
     edited && h("span", {}, "edited"),
-    attempt > 1 && state !== "done" && h("span.try", {}, `try ${attempt}`),
+    marked && attempt > 1 && state !== "done" && h("span.try", {}, `try ${attempt}`),
     h("time", {}, clock(message.date_s)),
-    state && h(`span.mark.${state}`, {}, icon(state)),
+    marked && h(`span.mark.${state}`, {}, icon(state)),
   ];
 }
 

@@ -8,11 +8,14 @@ const THEIRS = /\/(site-packages|dist-packages|lib\/python[\d.]+)\/|\/chatlanes\
 export function traceback(text) {
   const node = h("pre.traceback", { tabIndex: 0, role: "region", "aria-label": "Traceback" });
   let isTheirs = false;
-  for (const line of text.split("\n")) {
+  const lines = text.trimEnd().split("\n");
+  const lastFrame = lines.findLastIndex((line) => FRAME.test(line));
+  for (const [number, line] of lines.entries()) {
     const frame = FRAME.exec(line);
     if (frame) isTheirs = THEIRS.test(frame[1]);
     else if (!/^\s/.test(line)) isTheirs = false;
-    node.append(h(isTheirs ? "span.theirs" : "span", {}, `${line}\n`));
+    const isError = number > lastFrame && !/^\s/.test(line);
+    node.append(h(isError ? "span.error" : isTheirs ? "span.theirs" : "span", {}, isError ? line : `${line}\n`));
   }
   // The error, and the line that raised it, are at the end. The box may be shown later: until then it has no height.
   const shown = new ResizeObserver(() => {

@@ -15,6 +15,8 @@ const panel = byId("panel-update");
 let chosen = null; // {chat, messageId, updateId, node}
 let timer = null;
 const opened = new Set(["raw"]);
+/** The address of an update: `#update=7`. */
+const LINK = /^#update=(\d+)$/;
 
 function select(chat, message, node) {
   chosen?.node?.classList.remove("chosen");
@@ -39,6 +41,7 @@ async function load() {
   clearTimeout(timer);
   timer = null;
   const asked = chosen;
+  history.replaceState(null, "", asked.updateId === null ? location.pathname : `#update=${asked.updateId}`);
   if (asked.updateId === null) return draw(asked, null);
   try {
     const found = await api.update(asked.updateId);
@@ -56,6 +59,8 @@ function draw({ chat, messageId, updateId }, found) {
     actions(chat, message, updateId, found),
     message?.presses?.length && presses(chat, message),
     message?.update_ids?.length > 1 && earlier(message, updateId),
+    found?.group.length > 1 && collected(found, updateId),
+    found && times(found),
     found && timeline(found),
     found?.traceback && h("section", {}, h("h3", {}, "Traceback"), traceback(found.traceback)),
     found && calls(found),
@@ -83,7 +88,8 @@ function actions(chat, message, updateId, found) {
     found?.state === "buried" && button("again", "Replay", () => replay(updateId), "primary"),
     isThere && button("reply", "Reply", () => tell("reply", chat, message)),
     isThere && !message.user.is_bot && message.text && button("edit", "Edit", () => tell("edit", chat, message)),
-    found && button("copy", "Copy JSON", () => copy(found.update)));
+    found && button("copy", "Copy JSON", () => copy(JSON.stringify(found.update, null, 2), "The update was copied to the clipboard.")),
+    found && button("copy", "Copy link", () => copy(location.href, "The address of this update was copied to the clipboard.")));
 }
 
 /** Each press of a button of this message is an update of its own. */
@@ -113,13 +119,26 @@ async function replay(updateId) {
   load();
 }
 
-async function copy(update) {
-  await navigator.clipboard.writeText(JSON.stringify(update, null, 2));
-  tell("told", "The update was copied to the clipboard.");
+async function copy(text, done) {
+  await navigator.clipboard.writeText(text);
+  tell("told", done);
+}
+
+/** The other updates of the same run. */
+function collected({ group }, updateId) {
+  const rows = group.map((id) => h("li", {}, id === updateId ? h("b", {}, `update ${id}`) : h("button.link", { type: "button", onclick: () => tell("select-update", id) }, `update ${id}`)));
+  return h("section", {}, h("h3", {}, "Collected", h("span", {}, `one run for ${group.length} updates`)), h("ul.presses.collected-with", {}, rows));
+}
+
+/** Everything that happened to the update, in order. */
+function timeline({ steps }) {
+  const rows = steps.map(({ at_s: at, what, text }) =>
+    h("li", { dataset: { what } }, h("span", {}, text), h("time", { title: clockWithSeconds(at) }, `+${span(Math.max(0, at - steps[0].at_s))}`)));
+  return h("section", { "aria-labelledby": "h-timeline" }, h("h3", { id: "h-timeline" }, "Timeline"), h("ol.steps", {}, rows));
 }
 
 /** Telegram → lane → handler → settled, each part as wide as it was long. */
-function timeline({ times, state, attempt }) {
+function times({ times, state, attempt }) {
   const { telegram_s: telegram, appended_s: appended, started_s: started, ended_s: ended } = times;
   const parts = [
     ["fetched", "Telegram → lane", telegram, appended],
@@ -154,6 +173,13 @@ function part(name, title, content) {
 }
 
 panel.append(h("p.empty", {}, "Choose a message to see its update, how long it waited and ran, and the Bot API calls it made."));
+function follow() {
+  const id = Number(LINK.exec(location.hash)?.[1]);
+  if (id && id !== chosen?.updateId) selectUpdate(id);
+}
+
+on("snapshot", follow);
+addEventListener("hashchange", follow);
 on("select", select);
 on("select-update", selectUpdate);
 on("message", (chat, message) => {

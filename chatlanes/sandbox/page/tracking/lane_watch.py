@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +32,8 @@ TIMEOUT_S = 5.0
 MOST_LOOKED_AT = 500
 #: Buried messages that are read, the last ones.
 MOST_BURIED = 200
+#: Groups whose updates are remembered.
+MOST_GROUPS = 2_000
 #: How long a broadcast is shown after its end.
 ENDED_SHOWN_MS = 60_000
 #: The period of the rate.
@@ -47,7 +49,8 @@ def number_of_update(message_id: str) -> int | None:
 @dataclass(frozen=True)
 class LaneSnapshot:
     """The result of one read. `records` has leased messages, the oldest waiting ones, those of `asked` that exist and
-    the last buried ones; `reasons` has the problems of those of `asked` that were buried.
+    the last buried ones; `reasons` has the problems of those of `asked` that were buried; `groups` has the updates of
+    each run with more than one.
     """
 
     at_s: float
@@ -63,6 +66,7 @@ class LaneSnapshot:
     #: When the lease of each message that a worker has ends, Unix seconds.
     lease_ends_s: dict[str, float] = field(default_factory=dict)
     broadcasts: Sequence[BroadcastProgress] = ()
+    groups: Sequence[list[int]] = ()
 
 
 @dataclass
@@ -73,6 +77,7 @@ class LaneWatch:
     asks: Callable[[], frozenset[str] | None]
     saw: Callable[[LaneSnapshot], None]
     _settled: deque[tuple[float, int]] = field(default_factory=deque, init=False)
+    _groups: OrderedDict[str, list[int]] = field(default_factory=OrderedDict, init=False)
 
     def start(self) -> None:
         """Read in a thread of its own; `asks` and `saw` are called on the event loop of the caller."""
@@ -119,7 +124,19 @@ class LaneWatch:
             rate_s=self._rate(settled),
             lease_ends_s={message_id: at_ms / 1000 for message_id, at_ms in leased.items()},
             broadcasts=self._broadcasts(client),
+            groups=[self._group(client, record) for record in records.values() if record.size > 1],
         )
+
+    def _group(self, client: Redis, record: Record) -> list[int]:
+        """The ids of the updates of this run. Read again only when there are more."""
+        known = self._groups.get(record.id, [])
+        if len(known) != record.size:
+            found = inspection.contents(client, record.id)
+            known = [each["update_id"] for each in found if isinstance(each, dict) and "update_id" in each]
+            self._groups[record.id] = known
+            while len(self._groups) > MOST_GROUPS:
+                self._groups.popitem(last=False)
+        return known
 
     def _broadcasts(self, client: Redis) -> list[BroadcastProgress]:
         """Those that run or are paused, and the last one that has ended for as long as people look at its end."""

@@ -1,12 +1,23 @@
-"""The progress of each update: waiting, running, done, delayed, buried."""
+"""The progress of each update: waiting, running, done, delayed, buried; and the steps that led there."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 #: The updates that are remembered, including streamed ones.
 MOST = 20_000
+#: Of one update, the last ones.
+MOST_STEPS = 100
+#: The state of an update that belongs to the run of an earlier one.
+COLLECTED = "collected"
+STOPPED = "stopped"
+#: Steps before these do not belong to the current journal.
+_NEW_BEGINNINGS = (STOPPED, "replayed")
+
+Step = dict[str, Any]
 
 
 @dataclass
@@ -20,8 +31,6 @@ class UpdateProgress:
     state: str = "waiting"
     #: The current attempt, or the last one.
     attempt: int = 0
-    #: Reported starts of its handler.
-    starts: int = 0
     appended_s: float | None = None
     started_s: float | None = None
     ended_s: float | None = None
@@ -31,11 +40,34 @@ class UpdateProgress:
     worker: str | None = None
     error: str | None = None
     traceback: str | None = None
+    #: {at_s, what, text}
+    steps: list[Step] = field(default_factory=list)
+    #: All updates of its run, if it was collected with others: `group[0]` has the progress of the run.
+    group: list[int] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:
         """True unless it is replayed."""
-        return self.state in ("done", "buried")
+        return self.state in ("done", "buried", COLLECTED)
+
+    @property
+    def is_stopped(self) -> bool:
+        """A newer message has stopped its run, and the next one has not begun."""
+        return self.state == "waiting" and bool(self.steps) and self.steps[-1]["what"] == STOPPED
+
+    def add_step(self, at_s: float, what: str, text: str) -> None:
+        self.steps = [*self.steps, {"at_s": at_s, "what": what, "text": text}][-MOST_STEPS:]
+
+    def add_deaths(self, died: int, at_s: float) -> None:
+        """Its process has died this often since it was appended or replayed."""
+        for _ in range(died - self.counted("died")):
+            self.add_step(at_s, "died", "its worker died")
+
+    def counted(self, *what: str) -> int:
+        """How many steps of these kinds there were since it was appended or replayed."""
+        known = [step["what"] for step in self.steps]
+        began = max((place for place, each in enumerate(known) if each == "replayed"), default=0)
+        return sum(each in what for each in known[began:])
 
     @property
     def waited_s(self) -> float | None:
@@ -51,3 +83,58 @@ class ProgressTable(OrderedDict[int, UpdateProgress]):
         while len(self) > MOST:
             self.popitem(last=False)
         return progress
+
+    def run_of(self, update_id: int) -> UpdateProgress | None:
+        """The progress of the run that the update belongs to."""
+        found = self.get(update_id)
+        return self.get(found.group[0]) if found and found.group else found
+
+
+def timeline(progress: UpdateProgress, telegram_s: float, calls: Sequence[dict[str, Any]]) -> list[Step]:
+    """Everything that happened to an update, in the order of time; `calls` are those of the bot."""
+    steps: list[Step] = [{"at_s": telegram_s, "what": "sent", "text": "sent by a user"}]
+    if progress.appended_s is not None:
+        steps.append({"at_s": max(telegram_s, progress.appended_s), "what": "appended", "text": "appended to its lane"})
+    steps += progress.steps
+    steps += [
+        {"at_s": call["at_s"], "what": "call" if call["status"] < 400 else "refused", "text": _call_text(call)}
+        for call in calls
+    ]
+    steps += _skipped(progress.steps, calls)
+    return sorted(steps, key=lambda step: float(step["at_s"]))
+
+
+def _call_text(call: dict[str, Any]) -> str:
+    again = " again: its outcome was unknown" if call.get("place", "").endswith(" again") else ""
+    refused = "" if call["status"] < 400 else f", refused: {call['answer']}"
+    return f"{call['method']}{again}{refused}"
+
+
+def _skipped(steps: Sequence[Step], calls: Sequence[dict[str, Any]]) -> list[Step]:
+    """For each run after the first, the calls that it did not make again. Known of a run that has ended well, and of
+    calls before one that it made.
+    """
+    found: list[Step] = []
+    since_s = 0.0  # of the current journal
+    places: list[tuple[float, int, str]] = [
+        (call["at_s"], int(place), call["method"])
+        for call in calls
+        if (place := call.get("place", "").partition(" ")[0]).isdecimal()
+    ]
+    for number, step in enumerate(steps):
+        if step["what"] in _NEW_BEGINNINGS:
+            since_s = step["at_s"]
+        if step["what"] != "started":
+            continue
+        begin_s = step["at_s"]
+        following = steps[number + 1 :]
+        end_s = next((each["at_s"] for each in following if each["what"] == "started"), float("inf"))
+        made = {place for at_s, place, _ in places if begin_s <= at_s < end_s}
+        ended_well = any(each["what"] == "done" and each["at_s"] <= end_s for each in following)
+        behind = float("inf") if ended_well else max(made, default=0)
+        found += [
+            {"at_s": begin_s, "what": "skipped", "text": f"{method} skipped: an earlier run has made it"}
+            for place, method in {place: method for at_s, place, method in places if since_s <= at_s < begin_s}.items()
+            if place not in made and place < behind
+        ]
+    return found

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from chatlanes.lanes.monitoring.inspection import Record
 from chatlanes.sandbox.page.storage import PageStorage
 from chatlanes.sandbox.page.tracking.lane_watch import LaneSnapshot, number_of_update
 from chatlanes.sandbox.page.tracking.order_audit import OrderAudit
-from chatlanes.sandbox.page.tracking.progress import ProgressTable, UpdateProgress
+from chatlanes.sandbox.page.tracking.progress import COLLECTED, ProgressTable, UpdateProgress
 from chatlanes.sandbox.page.tracking.worker_events import Event, apply_event, update_id_of
 
 #: An update that Redis does not have any more is over, but the event of its worker may still arrive.
@@ -24,17 +24,20 @@ CLOCKS_S = 0.1
 #: Updates looked up in one read.
 MOST_ASKED = 1_000
 STATES = {"leased": "running", "delayed": "delayed", "buried": "buried"}
+_FIELDS = frozenset(field.name for field in fields(UpdateProgress))
 
 
 class UpdateTracker:
-    """`changed` is called with each progress in the page's chats, `failed` with each failure of the bot."""
+    """`changed` is called with each progress in the page's chats, `failed` with each failure of the bot and the number
+    of its attempt.
+    """
 
     def __init__(
         self,
         storage: PageStorage,
         bot_id: int,
         changed: Callable[[UpdateProgress], None],
-        failed: Callable[[UpdateProgress], None],
+        failed: Callable[[UpdateProgress, int], None],
         audit: OrderAudit | None = None,
     ) -> None:
         self._storage = storage
@@ -44,7 +47,8 @@ class UpdateTracker:
         self.audit = audit or OrderAudit()
         self.progress_table = ProgressTable()
         for progress in storage.progress_table():
-            self.progress_table.add(UpdateProgress(**progress))
+            known = {name: value for name, value in progress.items() if name in _FIELDS}
+            self.progress_table.add(UpdateProgress(**known))
         self._open = {progress.update_id for progress in self.progress_table.values() if not progress.is_over}
         self._forgotten_since_s: dict[int, float] = {}
 
@@ -59,7 +63,8 @@ class UpdateTracker:
         """It is in its lanes again, and its attempts are counted from zero."""
         progress = self.progress_table.get(update_id)
         if progress is not None:
-            progress.state, progress.attempt, progress.starts = "waiting", 0, 0
+            progress.state, progress.attempt = "waiting", 0
+            progress.add_step(time.time(), "replayed", "replayed: at the end of its lanes again")
             self._go_on(progress)
 
     def confirmed(self, first: int, behind: int) -> None:
@@ -75,10 +80,10 @@ class UpdateTracker:
         progress = None if update_id is None else self.progress_table.get(update_id)
         if progress is None:
             return
-        has_failed = apply_event(progress, event)
+        failed_attempt = apply_event(progress, event)
         self._go_on(progress)
-        if has_failed:
-            self._failed(progress)
+        if failed_attempt is not None:
+            self._failed(progress, failed_attempt)
 
     def runs_since_s(self, snapshot: LaneSnapshot) -> dict[str, float]:
         """Message id -> when its handler started, of those that run now. A worker may have others, not yet started."""
@@ -97,18 +102,33 @@ class UpdateTracker:
 
     def see(self, snapshot: LaneSnapshot, first_waiting: int) -> None:
         """`first_waiting` is the first update that Telegram still has: those before it were appended."""
+        for group in snapshot.groups:
+            self._collected(group)
         for update_id in [int(message_id.partition(":")[2]) for message_id in snapshot.asked]:
             record = snapshot.records.get(f"{self._bot_id}:{update_id}")
             progress = self.progress_table.get(update_id)
             if record is not None:
                 self._forgotten_since_s.pop(update_id, None)
                 if progress is not None:
-                    self._recorded(progress, record, snapshot.reasons.get(record.id))
+                    self._recorded(progress, record, snapshot)
             elif update_id < first_waiting:
                 self._forgotten(update_id, progress, snapshot.at_s)
 
-    def _recorded(self, progress: UpdateProgress, record: Record, why_buried: dict[str, Any] | None) -> None:
-        before = (progress.state, progress.attempt)
+    def _collected(self, group: list[int]) -> None:
+        """These updates are one run. The first one has its progress."""
+        head, *others = [self.progress_table.get(update_id) for update_id in group]
+        if head is None or head.group == group:
+            return
+        for member in (head, *others):
+            if member is not None:
+                member.group = group
+                member.state = head.state if member is head else COLLECTED
+                self._go_on(member)
+
+    def _recorded(self, progress: UpdateProgress, record: Record, snapshot: LaneSnapshot) -> None:
+        why_buried = snapshot.reasons.get(record.id)
+        before = (progress.state, progress.attempt, len(progress.steps))
+        progress.add_deaths(record.died, snapshot.at_s)
         progress.state = STATES.get(record.state, "waiting")
         progress.appended_s = record.appended_us / 1e6
         if progress.state == "running":
@@ -119,10 +139,11 @@ class UpdateTracker:
             progress.error = f"{why_buried.get('type')}: {why_buried.get('message')}"
             progress.traceback = str(why_buried.get("traceback") or "")
             progress.ended_s = why_buried.get("at_ms", 0) / 1000
-        if (progress.state, progress.attempt) != before:
+        if (progress.state, progress.attempt, len(progress.steps)) != before:
             self._go_on(progress)
             if why_buried is not None:
-                self._failed(progress)
+                counted = max(record.failed + record.died, int(why_buried.get("attempt") or 0))
+                self._failed(progress, max(progress.attempt, counted))
 
     def _forgotten(self, update_id: int, progress: UpdateProgress | None, at_s: float) -> None:
         if at_s - self._forgotten_since_s.setdefault(update_id, at_s) < FORGOTTEN_FOR_S:
@@ -147,10 +168,10 @@ class UpdateTracker:
         self._changed(progress)
 
 
-def problem_of(progress: UpdateProgress) -> dict[str, Any]:
+def problem_of(progress: UpdateProgress, attempt: int) -> dict[str, Any]:
     """A failure of the bot, in the form that the page gets."""
     what = "buried" if progress.state == "buried" else "it is retried"
-    title = f"{progress.error} (update {progress.update_id}, attempt {progress.attempt}: {what})"
+    title = f"{progress.error} (update {progress.update_id}, attempt {attempt}: {what})"
     return {
         "id": f"handler{progress.update_id}",
         "at_s": progress.ended_s,

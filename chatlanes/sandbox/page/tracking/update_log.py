@@ -34,7 +34,7 @@ class UpdateLog:
 
     def add_call(self, update_id: int, call: dict[str, Any], answer: Any, status: int) -> None:
         noted = {"at_s": call["at"], "method": call["method"], "params": call["params"]}
-        noted |= {"answer": answer, "status": status}
+        noted |= {"answer": answer, "status": status, "place": call.get("place", "")}
         if update_id in self._passing:
             self._passing[update_id][1].append(noted)
         else:

@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from chatlanes.sandbox.page.tracking.progress import UpdateProgress
+from chatlanes.sandbox.page.tracking.progress import STOPPED, UpdateProgress
 
 #: The pause before the next attempt if Redis does not answer.
 AGAIN_AFTER_S = 1.0
 STATES = {
+    "task-received": "waiting",
     "task-started": "running",
     "task-succeeded": "done",
     "task-retried": "delayed",
@@ -29,6 +30,8 @@ LINK = "\n\nThe above exception was the direct cause of the following exception:
 RETRY = "celery.exceptions.Retry"
 #: Not failures: these updates are parked (chatlanes/tasks/settlement.py).
 PUT_OFF = ("FloodWait(", "UnknownBotError(")
+#: Not a failure: a newer update has ended the run, and is part of the next one.
+INTERRUPTED = "Interrupted("
 
 Event = dict[str, Any]
 
@@ -60,31 +63,50 @@ def update_id_of(event: Event, bot_id: int) -> int | None:
     return int(number) if bot == str(bot_id) and number.isdecimal() else None
 
 
-def apply_event(progress: UpdateProgress, event: Event) -> bool:
-    """Record the event. Returns True if the bot has failed."""
+def apply_event(progress: UpdateProgress, event: Event) -> int | None:
+    """Record the event. Returns the number of the attempt if the bot has failed."""
     kind, at_s = event["type"], float(event["timestamp"])
-    progress.state = STATES[kind]
-    progress.worker = str(event.get("hostname", "")).partition("@")[0]
-    progress.run_s = at_s if kind == "task-started" else None
+    worker = str(event.get("hostname", "")).partition("@")[0]
+    attempt = int(event.get("attempt") or progress.attempt or 1)
+    exception = str(event.get("exception", ""))
     match kind:
+        case "task-received":
+            progress.add_step(at_s, "handed", f"handed out to {worker}")
+            return None
+        case "task-retried" if exception.startswith(INTERRUPTED):
+            # The next run may have begun or even ended: its state is that of the lane.
+            progress.add_step(at_s, STOPPED, f"stopped by a newer message on {worker}")
+            return None
         case "task-started":
-            progress.starts += 1
-            progress.attempt = max(progress.attempt, progress.starts)
+            progress.add_step(at_s, "started", f"started on {worker}" + (f", attempt {attempt}" if attempt > 1 else ""))
             progress.started_s = progress.started_s or at_s
             progress.ended_s = progress.took_s = None
         case "task-succeeded":
+            progress.add_deaths(attempt - 1 - progress.counted("failed"), at_s)
             progress.ended_s, progress.took_s = at_s, round(float(event.get("runtime") or 0.0), 3)
             progress.error = progress.traceback = None
-        case "task-retried" if str(event.get("exception", "")).startswith(PUT_OFF):
-            progress.ended_s, progress.error = at_s, str(event["exception"])
-            progress.starts -= 1
+            progress.add_step(at_s, "done", "done")
+        case "task-rejected":
+            progress.add_step(at_s, "given back", f"given back by {worker}; no attempt is counted")
+        case "task-retried" if exception.startswith(PUT_OFF):
+            progress.ended_s, progress.error = at_s, exception
+            progress.add_step(at_s, "put off", f"put off: {exception}")
         case "task-retried" | "task-failed":
-            progress.ended_s = at_s
-            progress.traceback = of_the_bot(str(event.get("traceback") or ""))
-            lines = progress.traceback.splitlines()
-            progress.error = lines[-1] if lines else str(event.get("exception", ""))
-            return True
-    return False
+            _fail(progress, event, at_s)
+    if attempt >= progress.attempt:  # otherwise a later attempt has begun
+        progress.state, progress.attempt = STATES[kind], attempt
+        progress.worker, progress.run_s = worker, at_s if kind == "task-started" else None
+    has_failed = kind == "task-failed" or (kind == "task-retried" and not exception.startswith(PUT_OFF))
+    return attempt if has_failed else None
+
+
+def _fail(progress: UpdateProgress, event: Event, at_s: float) -> None:
+    progress.ended_s = at_s
+    progress.traceback = of_the_bot(str(event.get("traceback") or ""))
+    lines = progress.traceback.splitlines()
+    progress.error = lines[-1] if lines else str(event.get("exception", ""))
+    ending = "buried" if event["type"] == "task-failed" else "retried"
+    progress.add_step(at_s, "failed", f"failed, and is {ending}: {progress.error}")
 
 
 def of_the_bot(traceback: str) -> str:
