@@ -1,7 +1,8 @@
 """The filter of every source (polls, webhooks, replays): ALLOWED_UPDATES, then FILTER.
 
 Guarantees that an update is admitted if the filter function fails; the failure is logged once for each type of error.
-A malformed update is admitted too, because the append buries it, where it can be seen. Does not count updates.
+A malformed update, and one with cut values, are admitted too, because the append buries them, where they can be seen.
+Does not count updates.
 """
 
 import logging
@@ -14,6 +15,7 @@ from chatlanes.settings import Settings
 from chatlanes.settings.checks import kinds
 from chatlanes.settings.imports import ImportPathError, import_callable
 from chatlanes.updates import copy_of
+from chatlanes.updates.decoding import CutUpdate
 
 log = logging.getLogger("poller")
 
@@ -39,7 +41,7 @@ class Filter:
         return admitted if self._function is None else [each for each in admitted if self._wants(self._function, each)]
 
     def _wants(self, wants: Wants, update: Any) -> bool:
-        if not has_id(update):
+        if not has_id(update) or isinstance(update, CutUpdate):
             return True
         try:
             return bool(wants(copy_of(update)))

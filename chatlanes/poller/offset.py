@@ -47,5 +47,5 @@ def newest_id(updates: Iterable[Any]) -> int | None:
 
 def has_id(update: Any) -> bool:
     """True if the update has a valid id."""
-    update_id = update.get("update_id") if type(update) is dict else None
+    update_id = update.get("update_id") if isinstance(update, dict) else None
     return type(update_id) is int and 0 <= update_id <= LARGEST_UPDATE_ID

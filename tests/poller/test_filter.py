@@ -8,6 +8,7 @@ import pytest
 
 from chatlanes.poller.filter import Filter, FilterError
 from chatlanes.settings import load
+from chatlanes.updates.decoding import CutUpdate
 from tests.poller.test_offset import MALFORMED, update
 
 OWN = """
@@ -67,7 +68,8 @@ def test_kinds_and_filter_both_apply(env: dict[str, str], let_in: list[int]) -> 
 
 
 def test_filter_does_not_see_malformed_updates() -> None:
-    assert filter_of(FILTER="own_filters:odd", ALLOWED_UPDATES="message").admitted(MALFORMED) == MALFORMED
+    batch = [*MALFORMED, CutUpdate(update(4))]
+    assert filter_of(FILTER="own_filters:odd", ALLOWED_UPDATES="message").admitted(batch) == batch
 
 
 def test_update_on_which_the_filter_fails_is_accepted(

@@ -6,6 +6,7 @@ import pytest
 
 from chatlanes.poller.filter import of_kinds as admitted
 from chatlanes.poller.offset import FORGET_OFFSET_AFTER_S, LARGEST_UPDATE_ID, Offset, newest_id
+from chatlanes.updates.decoding import CutUpdate
 
 NOW_S = 1_800_000_000.0
 MALFORMED = [None, 7, "text", [], {}, {"message": {}}, {"update_id": None}, {"update_id": "5"}, {"update_id": 5.0}]
@@ -26,6 +27,7 @@ def update(update_id: int, kind: str = "message") -> dict[str, Any]:
         (8, [update(9), update(8)], 10),
         (8, [update(8), {"message": {}}, update(9), "text"], 10),
         (8, [update(8), {"update_id": 10**12}], 9),
+        (8, [CutUpdate(update(9))], 10),
         (900, [update(5), update(6)], 7),  # Telegram has restarted the ids
         (8, [*MALFORMED, *OUT_OF_RANGE], 8),
     ],

@@ -10,8 +10,8 @@ import pytest
 
 from chatlanes.lanes.protocol.connect import connect
 from chatlanes.sandbox.server import Server
-from tests.poller.hostile_server import CONFLICT, RESULTS, WIRE, HostileServer, flood
-from tests.poller.lanes import lane
+from tests.poller.hostile_server import CONFLICT, DEEP, RESULTS, WIRE, HostileServer, flood
+from tests.poller.lanes import buried, lane
 from tests.poller.process import RunningPoller
 from tests.support.bot_api import TOKEN, message
 from tests.support.waiting import until
@@ -121,3 +121,22 @@ def test_absurd_wait_is_limited_to_an_hour(
     finally:
         poller.end()
         hostile.instead = {}
+
+
+def test_the_offset_moves_past_an_update_that_is_nested_too_deeply(
+    tmp_path: Path, redis_url: str, hostile: HostileServer
+) -> None:
+    # Given a poll that returns nothing but such an update
+    hostile.updates = [{**message(), "update_id": 5, "message": {**message()["message"], "x": DEEP}}]
+    poller = RunningPoller(tmp_path, BOT_TOKEN=TOKEN, BOT_API_URL=hostile.url, REDIS_URL=redis_url, POLL_TIMEOUT=0)
+    try:
+        # Then it is buried, and confirmed to Telegram
+        until(lambda: buried(redis_url) == 1 and not hostile.updates)
+        # And the next update is polled
+        hostile.updates = [message() | {"update_id": 6}]
+        until(lambda: lane(redis_url) == [6])
+        assert not poller.told("valid id")
+        poller.stop()
+    finally:
+        poller.end()
+        hostile.updates = []
