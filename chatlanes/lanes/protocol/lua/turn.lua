@@ -52,20 +52,12 @@ local function hand_out(id, queue)
   return died >= SUSPECT_AFTER and room or 1
 end
 
--- A message that no script can handle does not stop the others.
-local function try_to_hand_out(id, queue)
-  local ok, found = pcall(hand_out, id, queue)
-  if ok then return found end
-  pcall(bury_with_reason, id, 'no script can handle it: ' .. (type(found) == 'table' and found.err or found))
-  return 0
-end
-
 local function take(queue, among)
   if taken >= room or budget == 0 then return false end
   local id = not is_closed(queue) and next_ready(queue, (room - taken) / among)
   if not id then return nil end
   budget = budget - 1
-  taken = taken + try_to_hand_out(id, queue)
+  taken = taken + bury_if_it_fails(hand_out, id, queue)
   return true
 end
 

@@ -43,6 +43,15 @@ local function bury_with_reason(id, why)
   bury(id, redis.call('HGET', MESSAGE .. id, 'lanes'), cjson.encode({ at_ms = now_ms, type = 'Buried', message = why }))
 end
 
+-- Returns what `step` returns for a message. If it fails, no script can handle the message, which must not stop the
+-- others: it is buried, and takes no room.
+local function bury_if_it_fails(step, id, queue)
+  local ok, found = pcall(step, id, queue)
+  if ok then return found end
+  pcall(bury_with_reason, id, 'no script can handle it: ' .. (type(found) == 'table' and found.err or found))
+  return 0
+end
+
 -- Reads the bodies into the reply. Messages whose body is lost are buried and removed from the reply. Returns how many.
 local function attach_bodies()
   if not bodies[1] then return 0 end
