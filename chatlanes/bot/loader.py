@@ -5,9 +5,10 @@ of the import. Nothing polls, and the handler is not called.
 """
 
 import asyncio
+import atexit
 import inspect
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from functools import partial, update_wrapper
 from typing import Any
@@ -16,7 +17,7 @@ from chatlanes.bot.adapters import adapted, importing
 from chatlanes.bot.adapters.startup import background
 from chatlanes.bot.adapters.startup.async_handler import AsyncHandler, is_async
 from chatlanes.bot.adapters.startup.async_main import AsyncMain
-from chatlanes.bot.adapters.startup.polling import PollingRefused
+from chatlanes.bot.adapters.startup.program import command_line, run_file, until_polling
 from chatlanes.bot.async_context import SessionPrefetch, awaited
 from chatlanes.bot.bot import Bot, UpdateTimeoutError, check_takes, is_made_in_a_worker, takes_nothing
 from chatlanes.bot.context import Context
@@ -24,21 +25,22 @@ from chatlanes.bot.event_loop import OverdueError, event_loop
 from chatlanes.bot.schedule import Schedule, import_schedules
 from chatlanes.lanes.errors import Interrupted
 from chatlanes.lanes.runtime import os_threads
-from chatlanes.settings.imports import BotImportError, check_callable, import_object
+from chatlanes.settings.imports import BotImportError, check_callable, impatient, import_object
 from chatlanes.telegram.client import BotApi
 
 
-def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None) -> Bot:
-    """The bot at `module:attribute`, made from the Bot, handler or framework object there. Raises BotImportError.
+def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None, arguments: str = "") -> Bot:
+    """The bot at `module:attribute`, made from the Bot, handler or framework object there, or the bot that a script
+    (`mybot.py`) polls with. Raises BotImportError.
 
     Each `async def` is wrapped as a plain function. `setting` is the name used in errors. A framework's calls are made
-    with `api`; None is enough to check that the bot can be loaded.
+    with `api`; None is enough to check that the bot can be loaded. `arguments`: the command line of the bot's code.
     """
     label = f"{setting}={path}"
     api = api or BotApi("http://127.0.0.1", "")
-    with background.watched(f"{label}: its import"):
-        with importing(api, label):
-            found = made_by(import_object(setting, path, BotImportError), label)
+    with background.watched(f"{label}: its import"), command_line(label, arguments), importing(api, label):
+        is_script = path.endswith(".py")
+        found = run_file(setting, path) if is_script else made_by(import_object(setting, path, BotImportError), label)
         bot = _bot(setting, path, found, api)
     handle, on_timer = bot.handle, bot.on_timer
     if isinstance(handle, AsyncHandler):
@@ -72,6 +74,9 @@ def _bot(setting: str, path: str, found: Any, api: BotApi) -> Bot:
     label = f"{setting}={path}"
     if isinstance(found, Bot):
         return _completed(found, partial(_bot, setting, path, api=api), label)
+    if inspect.iscoroutine(found):
+        atexit.register(_close_unused, found)
+        return AsyncMain(lambda: found, api, f"{label}: {found.__name__}", partial(_bot, setting, path, api=api)).bot()
     if takes_nothing(found) and inspect.iscoroutinefunction(found):
         return AsyncMain(found, api, label, partial(_bot, setting, path, api=api)).bot()
     bot = adapted(found, api, label)
@@ -79,6 +84,12 @@ def _bot(setting: str, path: str, found: Any, api: BotApi) -> Bot:
         check_callable(setting, path, found, BotImportError)
         bot = Bot(_handler(label, found))
     return bot
+
+
+def _close_unused(main: Coroutine[Any, Any, Any]) -> None:
+    """It runs in the children of prefork. Python warns of a coroutine that was not awaited in this process."""
+    if inspect.getcoroutinestate(main) == inspect.CORO_CREATED:
+        main.close()
 
 
 def _completed(bot: Bot, bot_of: Callable[[Any], Bot], label: str) -> Bot:
@@ -160,15 +171,14 @@ def is_fully_async(bot: Bot, schedules: Iterable[Schedule] = ()) -> bool:
 
 
 def made_by(found: Any, label: str) -> Any:
-    """Call a plain function without parameters and return its result; return anything else as it is. Raises
-    BotImportError.
+    """Call a plain function without parameters and return its result, or what it polls with; return anything else as
+    it is. Raises BotImportError.
     """
     if not takes_nothing(found) or inspect.iscoroutinefunction(found):
         return found
     try:
-        made = found()
-    except PollingRefused as started:
-        return started.bot
+        with impatient(f"{label}()"):
+            made = until_polling(found)
     except Exception as error:
         raise BotImportError(
             f"{label}() failed with {type(error).__name__}; fix it (the traceback above shows where)."

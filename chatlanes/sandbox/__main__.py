@@ -22,7 +22,9 @@ _DEFAULT_PORT = "Default: {}, or the next free one."
 
 @click.command("sandbox")
 @click.option(
-    "--bot", metavar="MODULE:NAME", help=f"The bot, instead of BOT. Default: {TOUR}, with a button for each promise."
+    "--bot",
+    metavar="MODULE:NAME|FILE.py",
+    help=f"The bot, instead of BOT. Default: {TOUR}, with a button for each promise.",
 )
 @click.option("--reload", is_flag=True, help="Restart the workers when a Python file of this folder changes.")
 @click.option(

@@ -19,7 +19,7 @@ from chatlanes.settings.table import rows
 
 #: The keys of a table, in addition to the place of its token. All other settings are the same for every bot.
 PER_BOT = (
-    *("bot", "schedules", "bot_api_url", "bot_api_files", "order_by", "queues"),
+    *("bot", "bot_args", "schedules", "bot_api_url", "bot_api_files", "order_by", "queues"),
     *("allowed_updates", "filter"),
     *("collect", "collect_quiet", "collect_max_wait", "collect_max", "interrupt"),
     *("poll_balance", "poll_max_delay", "max_pending"),

@@ -4,6 +4,7 @@ The sentences that users read are next to their settings, in `settings.model`.
 """
 
 import re
+import shlex
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,16 @@ def import_path(text: str) -> str:
     module, colon, attribute = text.partition(":")
     names = [*module.split("."), *attribute.split(".")]
     _require(bool(colon) and all(name.isidentifier() for name in names))
+    return text
+
+
+def bot_path(text: str) -> str:
+    """An import path, or the path of a Python file."""
+    return text if text.endswith(".py") else import_path(text)
+
+
+def command_line(text: str) -> str:
+    shlex.split(text)
     return text
 
 

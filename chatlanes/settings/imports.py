@@ -64,26 +64,39 @@ def import_object(setting: str, path: str, error: type[ImportPathError] = Import
 
 def _import_module(setting: str, path: str, module: str, error: type[ImportPathError]) -> Any:
     try:
-        with _impatient(f"{setting}={path}: importing {module}"):
-            _set_up_django()
+        with explained(setting, path, f"importing {module}", error, module):
             return importlib.import_module(module)
-    except ModuleNotFoundError as missing:
-        if missing.name is None or not f"{module}.".startswith(f"{missing.name}."):
-            top = str(missing.name).partition(".")[0]
-            package = f"the package {PACKAGES[top]}" if top in PACKAGES else "it"
-            raise error(
-                f"{setting}={path}: importing {module} failed, because it needs the module {missing.name}, which is "
-                f"not here; install {package} or fix the import (the traceback above shows where).{_hidden(missing)}"
-            ) from missing
-    except Exception as failure:
-        raise error(
-            f"{setting}={path}: importing {module} failed with {type(failure).__name__}; "
-            f"fix the module (the traceback above shows where).{_hidden(failure)}"
-        ) from failure
+    except ModuleNotFoundError:
+        pass
     raise error(
         f"{setting}={path}: there is no module {module} in {os.getcwd()} or among the installed ones; "
         f"start in the directory that holds it, or correct the name{_did_you_mean(path, bots_in(Path.cwd()))}."
     )
+
+
+@contextmanager
+def explained(setting: str, path: str, doing: str, error: type[ImportPathError], module: str = "") -> Iterator[None]:
+    """Wraps an import, or a program that BOT names. Raises `error` with one sentence and the cause, but
+    ModuleNotFoundError if `module` itself is missing.
+    """
+    try:
+        with impatient(f"{setting}={path}: {doing}"):
+            _set_up_django()
+            yield
+    except ModuleNotFoundError as missing:
+        if missing.name is not None and f"{module}.".startswith(f"{missing.name}."):
+            raise
+        top = str(missing.name).partition(".")[0]
+        package = f"the package {PACKAGES[top]}" if top in PACKAGES else "it"
+        raise error(
+            f"{setting}={path}: {doing} failed, because it needs the module {missing.name}, which is not here; "
+            f"install {package} or fix the import (the traceback above shows where).{_hidden(missing)}"
+        ) from missing
+    except Exception as failure:
+        raise error(
+            f"{setting}={path}: {doing} failed with {type(failure).__name__}; "
+            f"fix the module (the traceback above shows where).{_hidden(failure)}"
+        ) from failure
 
 
 def _did_you_mean(name: str, there: Iterable[str]) -> str:
@@ -92,9 +105,12 @@ def _did_you_mean(name: str, there: Iterable[str]) -> str:
 
 
 @contextmanager
-def _impatient(what: str) -> Iterator[None]:
+def impatient(what: str) -> Iterator[None]:
     """Prints a warning when it takes long: the import of a module that starts polling never ends."""
-    said = f"{what} is not done after {LONG_IMPORT_S:g} s. If it starts polling, put that under `if __name__ == ...`."
+    said = (
+        f"{what} is not done after {LONG_IMPORT_S:g} s. If it starts polling, put that under `if __name__ == ...` and "
+        "name what handles its updates."
+    )
     timer = Timer(LONG_IMPORT_S, lambda: print(said, file=sys.stderr, flush=True))  # noqa: T201 - there is no log yet
     timer.daemon = True
     timer.name = "alarm"  # it may outlive the import by a moment; it is not one of the bot's threads

@@ -42,6 +42,8 @@ WebhookSecret = Annotated[SecretStr, _secret(checks.webhook_secret)]
 WebAddress = Annotated[str, AfterValidator(checks.web_address)]
 RedisAddress = Annotated[str, AfterValidator(checks.redis_address)]
 ImportPath = Annotated[str, AfterValidator(checks.import_path)]
+BotPath = Annotated[str, AfterValidator(checks.bot_path)]
+BotArguments = Annotated[str, AfterValidator(checks.command_line)]
 Order = Annotated[str, AfterValidator(checks.order)]
 Collect = Annotated[str, AfterValidator(checks.collect)]
 KindsOrPath = Annotated[str, AfterValidator(checks.kinds_or_path)]
@@ -79,10 +81,16 @@ class Settings(BaseSettings):
         "The folder of a local Bot API server that runs with `--local`, as this machine sees it. A path that the "
         "server returns is read only inside of this folder. Unset: never (docs/bot-api.md).",
     )
-    bot: ImportPath = text(
+    bot: BotPath = text(
         "chatlanes.demo.echo:handle",
-        _MODULE_ATTRIBUTE,
-        "Import path of the bot. It is looked for in the current directory first.",
+        f"{_MODULE_ATTRIBUTE}; or a file such as mybot.py",
+        "Import path of the bot. It is looked for in the current directory first. A file is run as a script, until it "
+        "polls: what it polls with is the bot (docs/migrate).",
+    )
+    bot_args: BotArguments = text(
+        "",
+        "a command line, such as --config bot.toml",
+        "The command line that the bot's own code finds in `sys.argv`.",
     )
     schedules: ImportPath | None = text(
         None,

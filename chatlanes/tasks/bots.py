@@ -107,7 +107,7 @@ def bots() -> Bots:
 
 def _load(settings: Settings) -> ServedBot:
     api = BotApi(settings.bot_api_url, settings.token, settings.bot_api_files)
-    bot = load_bot(settings.bot, settings.name_of("bot"), api)
+    bot = load_bot(settings.bot, settings.name_of("bot"), api, settings.bot_args)
     try:
         check_order(bot.session, settings.order_by)
     except ValueError as error:

@@ -67,7 +67,7 @@ SENTENCES: dict[str, set[str]] = {
     "chatlanes/sandbox/supervisor/import_check.py": {"_try"},
     "chatlanes/sandbox/run.py": {"supervise"},
     "chatlanes/settings/bots.py": {"_bot", "_tables", "_together", "_token", "_wrong_keys"},
-    "chatlanes/settings/imports.py": {"_hidden", "_impatient", "warn_of_hidden_module"},
+    "chatlanes/settings/imports.py": {"_hidden", "impatient", "warn_of_hidden_module"},
     "chatlanes/settings/reading.py": {"_line"},
     "chatlanes/settings/spelling.py": {"misspelled", "_read"},
     "chatlanes/telegram/methods.py": {"check_method"},

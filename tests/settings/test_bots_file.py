@@ -110,7 +110,8 @@ def test_a_missing_token_is_reported_where_it_is_needed(tmp_path: Path, toml: st
         (
             '[shop]\ntoken_env = "SHOP_TOKEN"\norder_by = "chats"\nqueues = 0\nallowed_updates = [1]\nbot = 7\n',
             [
-                "bots.toml: [shop] bot=7: allowed is module:attribute, such as mybot:handle",
+                "bots.toml: [shop] bot=7: allowed is module:attribute, such as mybot:handle; or a file such as "
+                "mybot.py",
                 "bots.toml: [shop] order_by=chats: allowed is chat, chat+user, topic, user, bot, or module:function",
                 "bots.toml: [shop] queues=0: allowed is a whole number from 1 to 1,024",
                 "bots.toml: [shop] allowed_updates=1: allowed is a comma list of kinds of update, such as "

@@ -87,8 +87,8 @@ def test_an_import_path_is_suggested(text: str, likely: str | None) -> None:
 
 def test_the_suggestion_stands_in_the_error() -> None:
     with pytest.raises(SettingsError) as caught:
-        load({"BOT": "mybot.py"}, None)
-    assert str(caught.value).endswith("such as mybot:handle; did you mean mybot:handle?")
+        load({"BOT": "mybot"}, None)
+    assert str(caught.value).endswith("such as mybot.py; did you mean mybot:handle?")
 
 
 @pytest.mark.parametrize(

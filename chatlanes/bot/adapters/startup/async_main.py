@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -16,6 +17,7 @@ from chatlanes.bot.adapters.errors import PermanentError
 from chatlanes.bot.adapters.startup import api_server, job_queue, polling
 from chatlanes.bot.adapters.startup.async_handler import AsyncHandler, is_async
 from chatlanes.bot.adapters.startup.lifetime import Steps
+from chatlanes.bot.adapters.startup.program import PollingRefused
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
 from chatlanes.settings.imports import BotImportError
@@ -38,6 +40,7 @@ class AsyncMain:
         self, function: Callable[[], Coroutine[Any, Any, Any]], api: BotApi, label: str, bot_of: Callable[[Any], Bot]
     ) -> None:
         self._function, self._api, self._label, self._bot_of = function, api, label, bot_of
+        self._command_line = sys.argv
         self._task: asyncio.Task[Any] | None = None
         self._polling: polling.Polling | None = None
         self._handler: AsyncHandler | None = None
@@ -79,7 +82,9 @@ class AsyncMain:
         """The object that the function polls with or returns. Raises whatever it raises, and BotImportError."""
         self._polling = polling.Polling()
         self._task = asyncio.create_task(self._run(self._polling))
+        own, sys.argv = sys.argv, self._command_line
         await asyncio.wait([self._task, self._polling.bot], return_when=asyncio.FIRST_COMPLETED)
+        sys.argv = own
         if self._polling.bot.done():
             return self._polling.bot.result()
         made = self._task.result()
@@ -91,7 +96,7 @@ class AsyncMain:
         try:
             with api_server.used(self._api), job_queue.replaced(), polling.expected(expected):
                 return await self._function()
-        except polling.PollingRefused as started:
+        except PollingRefused as started:
             return started.bot
         except SystemExit as error:  # it would end the event loop
             raise BotImportError(f"{self._label}() ended with SystemExit({error}).") from error

@@ -1,8 +1,9 @@
 """Disables the frameworks' own polling and webhooks in processes that run bots.
 
 A module that starts polling during its import is refused with the line that does it; polling that starts later, in a
-thread or a hook, is logged and does nothing; an `async def main()` waits where it would poll (async_main.py). Neither
-an import nor such a main sets a webhook. No framework is imported here; each is changed when the bot imports it.
+thread or a hook, is logged and does nothing; a program stops where it would poll (program.py), and an
+`async def main()` waits there (async_main.py). None of them sets a webhook. No framework is imported here; each is
+changed when the bot imports it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
+from chatlanes.bot.adapters.startup import program
 from chatlanes.bot.adapters.startup.import_hook import on_import
+from chatlanes.bot.adapters.startup.program import PollingRefused
 from chatlanes.settings.imports import BotImportError
 
 log = logging.getLogger(__name__)
@@ -78,17 +81,6 @@ def expected(polling: Polling) -> Iterator[None]:
         _expected.reset(token)
 
 
-class PollingRefused(SystemExit):
-    """Raised instead of polling. A SystemExit, because bots retry other errors indefinitely, as network failures.
-
-    `bot`: the object that would poll; for a dispatcher, a tuple with its bots.
-    """
-
-    def __init__(self, place: str, bot: Any) -> None:
-        super().__init__(place)
-        self.bot = bot
-
-
 @contextmanager
 def refused(label: str) -> Iterator[None]:
     """Wraps the import of a bot. Raises BotImportError if it starts polling."""
@@ -135,7 +127,9 @@ def _polls(method: Callable[..., Any]) -> Callable[..., Any]:
     def refuse(*given: Any, **named: Any) -> Any:
         place = f"{method.__name__} in {_place()}"
         if _importing.get() or _expected.get():
-            raise PollingRefused(place, polled_with(*given, **named))
+            bot = polled_with(*given, **named)
+            program.stop(bot)
+            raise PollingRefused(place, bot)
         log.warning("%s does nothing: here, updates come through the lanes", place)
         raise SystemExit(place)  # ends a thread without a traceback
 
