@@ -36,7 +36,7 @@ SERVES = re.compile(r"chatlanes (sandbox|poller|worker|flower)\b")
 LOOKS = re.compile(r"chatlanes lanes (check|status)\b")
 MACHINES = ("east", "west")
 TOKEN_OF_PATTERN = re.compile(r"…|\b(?:east|west)\b|\d{5,}|\s+")
-PEOPLE = {"Ann": 7, "Bob": 8}
+PEOPLE = {"Ann": 7, "Ben": 8}
 
 
 @dataclass(frozen=True)

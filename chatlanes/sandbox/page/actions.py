@@ -78,6 +78,16 @@ async def kill(page: Page, body: Body) -> Body:
     return page.kill(body.get("worker"))
 
 
+async def slow(page: Page, body: Body) -> Body:
+    page.make_slow(slow=bool(body["slow"]))
+    return {}
+
+
+async def broadcast(page: Page, body: Body) -> Body:
+    await page.pause_broadcast(str(body["id"]), paused=bool(body["paused"]))
+    return {}
+
+
 async def restart(page: Page, body: Body) -> Body:
     page.bot.supervisor.restart()
     return {}
@@ -155,6 +165,8 @@ ACTS = [
     _doing("/page/clear", clear),
     _doing("/page/flood", flood),
     _doing("/page/kill", kill),
+    _doing("/page/slow", slow),
+    _doing("/page/broadcast", broadcast),
     _doing("/page/restart", restart),
     _doing("/page/replay", replay),
     Route("/page/photos", photos, methods=["POST"]),

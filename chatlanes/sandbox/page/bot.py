@@ -6,6 +6,7 @@ An update that no poller has confirmed is delivered again after a restart, excep
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Any
 
 from chatlanes.sandbox.page.chats.bot_calls import USER, PageChats
@@ -21,6 +22,7 @@ from chatlanes.sandbox.page.tracking.progress import UpdateProgress
 from chatlanes.sandbox.page.tracking.tracker import UpdateTracker, problem_of
 from chatlanes.sandbox.page.tracking.update_log import UpdateLog
 from chatlanes.sandbox.simulator.bot import SimulatedBot
+from chatlanes.sandbox.simulator.calls.methods import gives_message
 from chatlanes.sandbox.simulator.calls.params import Params, RefusedError
 from chatlanes.sandbox.simulator.stream import Update
 from chatlanes.sandbox.simulator.updates.long_polls import Gone
@@ -53,6 +55,8 @@ class PageBot(SimulatedBot):
         self.storage = storage
         self.events = EventStream()
         self.supervisor = SupervisorChannel(self.events.publish)
+        #: Broadcast -> its messages to chats that the page does not have, since this process has started.
+        self.elsewhere: Counter[str] = Counter()
         self._order_by = "" if ":" in order_by else order_by  # a function of the bot's own is not imported here
         bot_id = int(token.partition(":")[0])
         self.tracker = UpdateTracker(storage, bot_id, self._progressed, self._failed, audit)
@@ -106,6 +110,7 @@ class PageBot(SimulatedBot):
         answer, status = None, 200
         try:
             answer = super().carry_out(call)
+            self._count_elsewhere(call)
             if update_id is not None:
                 self.tracker.audit.called(update_id, call["method"], call["params"], call.get("place", ""))
         except RefusedError as refused:
@@ -115,6 +120,13 @@ class PageBot(SimulatedBot):
             if update_id is not None:
                 self.update_log.add_call(update_id, call, answer, status)
         return answer
+
+    def _count_elsewhere(self, call: dict[str, Any]) -> None:
+        """A message of a broadcast to a chat that the page does not have."""
+        _, _, rest = str(call.get("update", "")).partition(":broadcast:")
+        chat_id = str(call["params"].get("chat_id", ""))
+        if rest and gives_message(call["method"]) and chat_id not in map(str, self.history.chats):
+            self.elsewhere[rest.partition(":")[0]] += 1
 
     def _update_id(self, call: dict[str, Any]) -> int | None:
         """None for an update of another bot."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from chatlanes.broadcasts import Feeder, UnknownBroadcastError
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.sandbox.page.bot import PageBot
 from chatlanes.sandbox.page.chats.user_actions import ActionError
@@ -17,6 +18,9 @@ from chatlanes.sandbox.page.tracking.progress import timeline
 from chatlanes.sandbox.page.tracking.worker_events import start_receiving
 from chatlanes.settings import Settings
 from chatlanes.updates.connection import connect_to
+
+#: Of a call with "slow handlers": longer than it takes to press a button.
+SLOW_S = 3.0
 
 
 class Page:
@@ -53,8 +57,12 @@ class Page:
     def lanes(self) -> dict[str, Any]:
         titles = {chat.id: chat.title for chat in self.bot.history.chats.values()}
         audit, supervisor = self.bot.tracker.audit, self.bot.supervisor
+        shown = lanes_shown(self._snapshot, self.bot.me()["id"], titles, self._workers())
+        for broadcast in shown["broadcasts"]:
+            broadcast["elsewhere"] = self.bot.elsewhere[broadcast["id"]]
         return {
-            **lanes_shown(self._snapshot, self.bot.me()["id"], titles, self._workers()),
+            **shown,
+            "slow": self.bot.slow_s > 0,
             "stream": self.bot.stream_shown(),
             "killed": supervisor.killed,
             "lost": audit.lost,
@@ -104,6 +112,30 @@ class Page:
             raise ActionError(f"{name} is not running at the moment" if name else "no worker is running at the moment")
         self._show_lanes()  # now, not at the next look
         return killed
+
+    def make_slow(self, *, slow: bool) -> None:
+        """Each call of a handler takes so long that a kill hits a handler that runs."""
+        self.bot.slow_s = SLOW_S if slow else 0.0
+        self._show_lanes()
+
+    async def pause_broadcast(self, id_: str, *, paused: bool) -> None:
+        """Pause a broadcast, or resume it."""
+
+        def changed() -> bool:
+            with connect_to(self._settings) as client:
+                feeder = Feeder(Store(client), self._settings)
+                if paused:
+                    return feeder.broadcasts.set_state(id_, "paused", only_from=("running",))
+                return feeder.resume(id_)
+
+        try:
+            was_changed = await asyncio.to_thread(changed)
+        except RedisError as error:
+            raise ActionError(f"Redis does not answer: {error}") from error
+        except UnknownBroadcastError as error:
+            raise ActionError(str(error)) from error
+        if not was_changed:
+            raise ActionError(f"broadcast {id_} is not {'running' if paused else 'paused'}")
 
     async def replay(self, update_id: int) -> None:
         """Put a buried update back at the end of its lanes."""

@@ -4,8 +4,10 @@ Answers are those of api.telegram.org: parameters in the query, as a form, as JS
 token or an unknown method, 401 for another bot's token.
 """
 
+import asyncio
 import hmac
 import re
+from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -51,6 +53,8 @@ async def _answer(request: Request, bot: SimulatedBot, method: str, params: Para
     call = bot.received(method, params, request.headers.get(UPDATE_HEADER))
     if place := request.headers.get(PLACE_HEADER):
         call["place"] = place
+    if "update" in call and not await _on_its_way(request, bot.slow_s):
+        return Response()  # not sent
     fault = bot.faults.take(method, params) or Fault()
     await fault.hang()
     if fault.loses_the_answer:
@@ -59,6 +63,16 @@ async def _answer(request: Request, bot: SimulatedBot, method: str, params: Para
         return await fault.respond(request)
     response = await _carry_out(request, bot, call)
     return slowed(response, fault.slow_s) if fault.slow_s else response
+
+
+async def _on_its_way(request: Request, seconds: float) -> bool:
+    """False if the caller has hung up meanwhile, as when it is killed: then its call has not arrived."""
+    if not seconds:
+        return True
+    with suppress(TimeoutError):
+        await asyncio.wait_for(_hung_up(request), seconds)
+        return False
+    return True
 
 
 async def _carry_out(request: Request, bot: SimulatedBot, call: dict[str, Any]) -> Response:

@@ -63,6 +63,9 @@ class SimulatedBot:
 
     # ── the bot's calls ──
 
+    #: Each call for an update takes this long.
+    slow_s = 0.0
+
     async def get_updates(self, params: Params, gone: Gone) -> list[bytes]:
         """Raises GetUpdatesConflictError."""
         if self.webhook:

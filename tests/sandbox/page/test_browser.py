@@ -99,11 +99,46 @@ def test_several_photos_are_sent_as_one_album(tmp_path: Path) -> None:
         # Then the bot answers the whole album once, and each photo is shown
         expect(ann.message("3 photos: my holiday")).to_be_visible()
         expect(ann.here.get_by_role("img", name="Photo")).to_have_count(3)
+        # And they are one grid: two of them beside each other
+        album = ann.here.locator(".album").get_by_role("img", name="Photo")
+        expect(album).to_have_count(3)
+        tops = [box["y"] for box in map(Locator.bounding_box, album.all()) if box]
+        assert tops[0] < tops[1] == tops[2]
         expect(ann.here.get_by_text(re.compile(r"^\d+ photos: "))).to_have_count(1)
         # And a single photo is no album
         photos.set_input_files(PHOTO)
         ann.field.press("Enter")
         expect(ann.message("1 photos:")).to_be_visible()
+        assert complaints == []
+
+
+def test_with_slow_handlers_a_kill_hits_a_handler_that_runs(tmp_path: Path) -> None:
+    complaints: list[str] = []
+    (tmp_path / "my_bot.py").write_text("def handle(ctx):\n    ctx.reply(f'Attempt {ctx.attempt}')")
+    with sandbox(tmp_path, "my_bot:handle") as running, browser() as window:
+        page = opened(window, running.url, complaints)
+        ann = ChatRegion(page, "Ann")
+        lanes = page.get_by_role("tabpanel", name="Lanes")
+        expect(lanes).to_contain_text("No worker was killed yet.")
+        # Given slow handlers, of which one runs
+        slow = lanes.get_by_role("switch", name="Slow handlers")
+        slow.click()
+        expect(slow).to_be_checked()
+        ann.write("hello")
+        expect(figure(page, "running")).to_have_text("1")
+        # When a worker is killed, then it is the one that runs it: another one makes its second attempt
+        lanes.get_by_role("button", name="Kill a worker").click()
+        expect(lanes).to_contain_text("while 1 worker was killed")
+        slow.click()
+        expect(ann.message("Attempt 2")).to_be_visible()
+        timeline = ann.look_at("hello").get_by_role("region", name="Timeline")
+        expect(timeline).to_contain_text("its worker died")
+        expect(timeline).to_contain_text(re.compile(r"started on worker\d, attempt 2"))
+        # And the call that was on its way has not arrived: there is one answer
+        expect(ann.here.get_by_text(re.compile("^Attempt"))).to_have_count(1)
+        page.get_by_role("tab", name="Lanes").click()
+        for name in ("lost", "out_of_order", "repeated"):
+            expect(figure(page, name)).to_have_text("0")
         assert complaints == []
 
 
@@ -195,8 +230,13 @@ def shows_a_broadcast(page: Page, ann: ChatRegion) -> None:
     ann.write("/news")
     broadcasts = page.get_by_role("region", name="Broadcasts")
     expect(broadcasts.get_by_role("progressbar")).to_be_visible()
-    expect(broadcasts).to_contain_text("running: ")
+    expect(broadcasts).to_contain_text(re.compile(r"running: \d+ of 40, [1-9]\d*/s"))
+    # And it can be paused, and its recipients are counted though the page does not have their chats
+    broadcasts.get_by_role("button", name="Pause").click()
+    expect(broadcasts).to_contain_text(re.compile(r"paused: \d+ of 40"))
+    broadcasts.get_by_role("button", name="Resume").click()
     expect(broadcasts).to_contain_text("done: 40 of 40", timeout=30_000)
+    expect(broadcasts).to_contain_text("40 sent · 40 of the messages to chats that are not on this page")
 
 
 def sends_a_photo(ann: ChatRegion) -> None:
@@ -289,6 +329,10 @@ CUT_OFF = """() => [...document.querySelectorAll("main *, header *, .dock *")]
   .filter((node) => !node.closest(".rail, pre, .commands, .writers"))
   .map((node) => node.outerHTML.slice(0, 80))"""
 
+CUT_NAMES = """(names) => names
+  .filter((name) => name.scrollHeight > name.clientHeight || name.scrollWidth > name.clientWidth)
+  .map((name) => name.textContent)"""
+
 
 def figure(page: Page, name: str) -> Locator:
     return page.locator(f"[data-name={name}] b")
@@ -314,11 +358,18 @@ def fits_a_phone(page: Page) -> None:
     page.get_by_role("tab", name="Lanes").click()
     expect(page.locator(".column")).to_have_count(1)
     expect(page.get_by_role("tabpanel", name="Lanes")).to_be_visible()
+    # On a tablet no name in the rail is cut
+    page.set_viewport_size({"width": 820, "height": 844})
+    assert page.locator(".rail .name").evaluate_all(CUT_NAMES) == []
     page.set_viewport_size({"width": 390, "height": 844})
     for view in ("Lanes", "Update", "Problems", "Chats"):
         page.get_by_role("navigation", name="Views").get_by_role("button", name=view).click()
         assert page.evaluate("document.documentElement.scrollWidth") == 390
         assert page.evaluate(CUT_OFF) == []
+    # And a chat can be added, however many there are
+    new_chat = page.get_by_role("button", name="New chat").bounding_box()
+    assert new_chat
+    assert new_chat["x"] + new_chat["width"] <= 390
     assert page.locator("#bot").evaluate("(name) => name.scrollWidth <= name.clientWidth")
     expect(page.locator(".column")).to_have_count(1)
     expect(ChatRegion(page, "Weekend trip").field).to_be_visible()

@@ -25,6 +25,8 @@ export const api = {
   flood: (count) => post("flood", { count }),
   kill: (worker) => post("kill", { worker }),
   replay: (update_id) => post("replay", { update_id }),
+  slow: (slow) => post("slow", { slow }),
+  pauseBroadcast: (id, paused) => post("broadcast", { id, paused }),
   restart: () => post("restart", {}),
   photos(chat_id, user_id, caption, files) {
     const body = new FormData();

@@ -15,6 +15,7 @@ export class Column {
   constructor(chat) {
     this.chat = chat;
     this.views = new Map();
+    this.albums = new Map(); // media_group_id -> its grid
     this.limit = MOST_SHOWN;
     this.dirty = new Set(chat.ids);
     this.atEnd = true;
@@ -87,6 +88,11 @@ export class Column {
       view.node.remove();
       this.views.delete(id);
     }
+    for (const [name, grid] of this.albums) {
+      if (grid.children.length) continue;
+      grid.remove();
+      this.albums.delete(name);
+    }
     const fresh = document.createDocumentFragment();
     let before = null;
     for (const id of ids) {
@@ -102,12 +108,15 @@ export class Column {
     this.start.hidden = ids.length > 0;
   }
 
-  /** Nearly always appended; earlier messages are inserted in order. */
+  /** Nearly always appended; earlier messages are inserted in order. The parts of an album are in one grid. */
   insert(id, view, fresh) {
     this.views.set(id, view);
-    const later = [...this.list.children].find((node) => Number(node.dataset.id) > id);
-    if (later) later.before(view.node);
-    else fresh.append(view.node);
+    const album = view.message.media_group_id;
+    if (!album) return place(view.node, id, this.list, fresh);
+    if (this.albums.has(album)) return place(view.node, id, this.albums.get(album));
+    const grid = h(`div.album.${view.message.user.is_bot ? "in" : "out"}`, { dataset: { id } }, view.node);
+    this.albums.set(album, grid);
+    return place(grid, id, this.list, fresh);
   }
 
   showEarlier() {
@@ -149,6 +158,13 @@ export class Column {
     for (const id of this.chat.ids) this.dirty.add(id);
     this.redraw();
   }
+}
+
+/** Before the first later one; `end` is appended to the list afterwards. */
+function place(node, id, list, end = list) {
+  const later = [...list.children].find((other) => Number(other.dataset.id) > id);
+  if (later) later.before(node);
+  else end.append(node);
 }
 
 function doing(action) {

@@ -38,12 +38,14 @@ const workers = h("ul.workers");
 const rows = h("ol.rows");
 const flood = h("button.primary", { type: "button", onclick: () => act(flood, () => api.flood(FLOOD)) }, icon("bolt"), `Flood ${FLOOD}`);
 const kill = h("button.danger", { type: "button", onclick: () => act(kill, () => api.kill(null)) }, icon("skull"), "Kill a worker");
+const slow = h("input", { type: "checkbox", role: "switch", onchange: () => act(slow, () => api.slow(slow.checked)) });
+const slowSwitch = h("label.switch", { title: "Each call of a handler takes 3 s" }, slow, "Slow handlers, so that a kill hits one that runs");
 let slots = [];
 
 byId("panel-lanes").append(
   h("h2.sr", {}, "Lanes"),
   h("section.proof", { "aria-label": "Proof" }, h("div.figures", {}, Object.values(proof).map((one) => one.node)), uncertainNote, verdict,
-    h("div.actions", {}, flood, kill)),
+    h("div.actions", {}, flood, kill), slowSwitch),
   h("section", { "aria-labelledby": "h-backlog" }, h("h3", { id: "h-backlog" }, "Backlog", rate), chart.node,
     h("div.figures.small", {}, Object.values(counts).map((one) => one.node)), stream),
   broadcastsPart,
@@ -75,7 +77,7 @@ function draw() {
   }
   const holds = lanes.lost + lanes.out_of_order + lanes.repeated === 0;
   verdict.classList.toggle("bad", !holds);
-  setText(verdict, holds ? `while ${killed(lanes.killed)}` : "This must not happen. Please report what you did.");
+  setText(verdict, holds ? killed(lanes.killed) : "This must not happen. Please report what you did.");
   uncertainNote.hidden = !lanes.uncertain;
   setText(uncertainNote, uncertain(lanes.uncertain));
   stream.hidden = !lanes.stream;
@@ -85,13 +87,14 @@ function draw() {
     node.classList.toggle("some", lanes.counts[name] > 0);
   }
   setText(rate, `${lanes.rate_s.toFixed(lanes.rate_s < 10 ? 1 : 0)} settled/s`);
+  slow.checked = lanes.slow;
   kill.disabled = !lanes.workers.some((worker) => worker.alive);
   drawBroadcasts(lanes.broadcasts);
   drawWorkers(lanes.workers);
   drawRows(lanes.rows);
 }
 
-const killed = (n) => (n === 0 ? "no worker was killed yet" : `${count(n)} ${n === 1 ? "worker was" : "workers were"} killed`);
+const killed = (n) => (n === 0 ? "No worker was killed yet." : `while ${count(n)} ${n === 1 ? "worker was" : "workers were"} killed`);
 
 /** A process died between Telegram's answer and its record of it: the outcome of the call is unknown. */
 function uncertain(n) {
@@ -105,17 +108,23 @@ const streamed = ({ rate: perS, chats }) =>
 function drawBroadcasts(all) {
   broadcastsPart.hidden = all.length === 0;
   renew(broadcasts, JSON.stringify(all.map(({ id }) => id)), () => all.map(broadcastRow));
-  all.forEach(({ state, total, done, sent }, index) => {
-    const [bar, text] = broadcasts.children[index].querySelectorAll("progress, .broadcast-state");
+  all.forEach(({ state, why, total, done, results, rate_s: rate, elsewhere }, index) => {
+    const [bar, text, pause, about] = broadcasts.children[index].querySelectorAll("progress, .broadcast-state, button, .broadcast-results");
     bar.max = total;
     bar.value = done;
-    const missed = done > sent ? `, ${count(done - sent)} not sent` : "";
-    setText(text, `${state}: ${count(done)} of ${count(total)}${missed}`);
+    setText(text, `${state}: ${count(done)} of ${count(total)}${state === "running" ? `, ${rate.toFixed(0)}/s` : ""}`);
+    pause.hidden = !["running", "paused"].includes(state);
+    setText(pause, state === "paused" ? "Resume" : "Pause");
+    const parts = Object.entries(results).map(([reason, n]) => `${count(n)} ${reason}`);
+    if (elsewhere) parts.push(`${count(elsewhere)} of the messages to chats that are not on this page`);
+    setText(about, [...parts, why && state === "paused" ? why : ""].filter(Boolean).join(" · "));
   });
 }
 
 function broadcastRow({ id }) {
-  return h("li", {}, h("b", {}, id), h("progress", { "aria-label": `Broadcast ${id}` }), h("span.broadcast-state"));
+  const isPaused = () => world.lanes.broadcasts.find((one) => one.id === id)?.state === "paused";
+  const pause = h("button.quiet.small", { type: "button", onclick: () => act(pause, () => api.pauseBroadcast(id, !isPaused())) });
+  return h("li", {}, h("b", {}, id), h("progress", { "aria-label": `Broadcast ${id}` }), h("span.broadcast-state"), pause, h("p.broadcast-results"));
 }
 
 function drawWorkers(all) {

@@ -9,7 +9,7 @@ import asyncio
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,7 +66,25 @@ class LaneSnapshot:
     #: When the lease of each message that a worker has ends, Unix seconds.
     lease_ends_s: dict[str, float] = field(default_factory=dict)
     broadcasts: Sequence[BroadcastProgress] = ()
+    #: Broadcast -> results/s.
+    broadcast_rates_s: Mapping[str, float] = field(default_factory=dict)
     groups: Sequence[list[int]] = ()
+
+
+class Rate:
+    """How fast a number has grown."""
+
+    def __init__(self) -> None:
+        self._known: deque[tuple[float, int]] = deque()
+
+    def of(self, now: int) -> float:
+        """Per second, over the last RATE_OVER_S. `now` is the number at this moment."""
+        now_s = time.monotonic()
+        self._known.append((now_s, now))
+        while now_s - self._known[0][0] > RATE_OVER_S and len(self._known) > 2:
+            self._known.popleft()
+        since_s, before = self._known[0]
+        return round((now - before) / (now_s - since_s), 1) if now_s > since_s else 0.0
 
 
 @dataclass
@@ -76,7 +94,8 @@ class LaneWatch:
     settings: Settings
     asks: Callable[[], frozenset[str] | None]
     saw: Callable[[LaneSnapshot], None]
-    _settled: deque[tuple[float, int]] = field(default_factory=deque, init=False)
+    _settled: Rate = field(default_factory=Rate, init=False)
+    _done: dict[str, Rate] = field(default_factory=dict, init=False)
     _groups: OrderedDict[str, list[int]] = field(default_factory=OrderedDict, init=False)
 
     def start(self) -> None:
@@ -111,6 +130,7 @@ class LaneWatch:
         records = {record.id: record for record in inspection.records(client, ids)}
         counts = inspection.counts(client)
         settled = counts.get("settled", 0)
+        broadcasts = self._broadcasts(client)
         return LaneSnapshot(
             at_s=time.time(),
             records=records,
@@ -121,9 +141,10 @@ class LaneWatch:
             buried=len(buried),
             settled=settled,
             appended=counts.get("appended", 0),
-            rate_s=self._rate(settled),
+            rate_s=self._settled.of(settled),
             lease_ends_s={message_id: at_ms / 1000 for message_id, at_ms in leased.items()},
-            broadcasts=self._broadcasts(client),
+            broadcasts=broadcasts,
+            broadcast_rates_s={each.id: self._done.setdefault(each.id, Rate()).of(each.done) for each in broadcasts},
             groups=[self._group(client, record) for record in records.values() if record.size > 1],
         )
 
@@ -143,11 +164,3 @@ class LaneWatch:
         now_ms = time.time() * 1000
         found = Broadcasts(client, self.settings.bot_id).all()
         return [each for each in found if not each.ended_ms or now_ms - each.ended_ms < ENDED_SHOWN_MS]
-
-    def _rate(self, settled: int) -> float:
-        now_s = time.monotonic()
-        self._settled.append((now_s, settled))
-        while now_s - self._settled[0][0] > RATE_OVER_S and len(self._settled) > 2:
-            self._settled.popleft()
-        since_s, before = self._settled[0]
-        return round((settled - before) / (now_s - since_s), 1) if now_s > since_s else 0.0

@@ -99,13 +99,20 @@ def lanes_shown(
         "rate_s": snapshot.rate_s if snapshot else 0.0,
         "rows": _rows(records, bot_id, titles, workers, snapshot.lease_ends_s if snapshot else {}),
         "workers": workers.shown(snapshot),
-        "broadcasts": [_broadcast_shown(each) for each in snapshot.broadcasts] if snapshot else [],
+        "broadcasts": [broadcast_shown(each, snapshot) for each in snapshot.broadcasts] if snapshot else [],
     }
 
 
-def _broadcast_shown(progress: BroadcastProgress) -> dict[str, Any]:
-    counts = {"total": progress.total, "done": progress.done, "sent": progress.counts.get("sent", 0)}
-    return {"id": progress.id, "state": progress.state, **counts}
+def broadcast_shown(progress: BroadcastProgress, snapshot: LaneSnapshot) -> dict[str, Any]:
+    return {
+        "id": progress.id,
+        "state": progress.state,
+        "why": progress.why,
+        "total": progress.total,
+        "done": progress.done,
+        "results": {reason: count for reason, count in progress.counts.items() if count},
+        "rate_s": snapshot.broadcast_rates_s.get(progress.id, 0.0),
+    }
 
 
 def _leased(snapshot: LaneSnapshot | None) -> list[Record]:
