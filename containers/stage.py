@@ -21,7 +21,9 @@ PACKAGES = ("containers", "chatlanes")
 TOKEN = "1:TEST"  # noqa: S105 - not a secret
 LEASE_S = 5
 DOT_ENV = f"""BOT_TOKEN={TOKEN}
-PASSWORD=letters7
+REDIS_PASSWORD=letters7
+FLOWER_PASSWORD=letters8
+GRAFANA_PASSWORD=letters9
 BOT=counting_bot:handle
 BOT_FOLDER=./repo/containers/bot
 BOT_API_URL=http://telegram:8081

@@ -2,8 +2,8 @@
 
 By default `chatlanes flower` requires a random password that it prints at start, because Flower shows chats and
 tracebacks, can stop workers, and listens on every address; --basic-auth, --auth, their FLOWER_… variables and
-FLOWER_UNAUTHENTICATED_API=true (no password) replace this default. With FLOWER_HOSTS it answers only requests for these
-host names, which prevents DNS rebinding.
+FLOWER_UNAUTHENTICATED_API=true (no password) replace this default. The login is required for every path except static
+files. With FLOWER_HOSTS it answers only requests for these host names, which prevents DNS rebinding.
 """
 
 import logging
@@ -45,6 +45,7 @@ def set_up(settings: Settings) -> None:
     show_arguments(options)
     show_backlog(settings)
     require_password(options, settings)
+    protect_monitoring()
     if os.environ.get(HOSTS):
         restrict_hosts(frozenset(os.environ[HOSTS].split(",")))
 
@@ -83,6 +84,15 @@ def require_password(options: Any, settings: Settings) -> None:
         f"Flower's login is user {USER}, password {password}, until Flower restarts. "
         f"To choose your own, set FLOWER_BASIC_AUTH=name:password; for no password, {NO_PASSWORD}=true.",
     )
+
+
+def protect_monitoring() -> None:
+    """Require the login for /metrics and /healthcheck too, which Flower answers without one."""
+    from flower.views.monitor import Healthcheck, Metrics
+    from tornado.web import authenticated
+
+    for view in (Metrics, Healthcheck):
+        view.get = authenticated(view.get)
 
 
 def restrict_hosts(names: frozenset[str]) -> None:

@@ -46,7 +46,8 @@ def _service(name: str, raw: dict[str, Any]) -> Service:
     if check[:1] == ["CMD-SHELL"]:
         check = ["CMD", "sh", "-c", check[1]]
     environment = {key: str(value) for key, value in raw.get("environment", {}).items()}
-    return Service(name, shlex.split(raw.get("command", "")), environment, check[1:], raw)
+    command = raw.get("command", "")
+    return Service(name, shlex.split(command) if isinstance(command, str) else command, environment, check[1:], raw)
 
 
 def _substituted(value: Any, variables: Mapping[str, str]) -> Any:

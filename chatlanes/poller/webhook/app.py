@@ -1,11 +1,12 @@
 """The receiver as an ASGI app, built from its hooks, one for each bot.
 
 Guarantees 200 only for updates that are durable in Redis, 503 with Retry-After for updates that could not be stored,
-and no other status above 499. A request without the secret is answered before its body is read. The connection closes
-after an answer that was sent before the end of a body.
+and no other status above 499. A request without the secret, or whose length is ambiguous, is answered before its body
+is read. The connection closes after an answer that was sent before the end of a body.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,8 +21,17 @@ from chatlanes.poller.webhook.group_commit import NotDurableError
 from chatlanes.poller.webhook.intake import HookIntake
 from chatlanes.poller.webhook.peers import PEER
 from chatlanes.poller.webhook.rate_limited_log import RateLimitedLog
-from chatlanes.poller.webhook.validation import MOST_BYTES, Rejection, RequestValidator, has_body, update_of
+from chatlanes.poller.webhook.validation import (
+    MOST_BYTES,
+    Rejection,
+    RequestValidator,
+    has_body,
+    is_ambiguous,
+    update_of,
+)
 
+#: /readyz asks Redis at most this often, because anybody who reaches the port can send it.
+READY_EVERY_S = 1.0
 #: For the whole body. Telegram and proxies have fast connections.
 BODY_WITHIN_S = 10.0
 #: Telegram follows this instead of its own pauses, which double up to a minute or two.
@@ -31,11 +41,13 @@ RETRY_AFTER_S = 2
 def application(hooks: Iterable["Hook"], is_ready: Callable[[], bool]) -> ASGIApp:
     """`is_ready` is called on a thread, because it may block for a moment."""
 
+    is_ready_now = Readiness(is_ready)
+
     async def healthz(request: Request) -> Response:
         return PlainTextResponse("alive\n")
 
     async def readyz(request: Request) -> Response:
-        if await asyncio.to_thread(is_ready):
+        if await is_ready_now():
             return PlainTextResponse("ready\n")
         return PlainTextResponse("Redis does not answer\n", 503)
 
@@ -43,6 +55,21 @@ def application(hooks: Iterable["Hook"], is_ready: Callable[[], bool]) -> ASGIAp
     app = Starlette(routes=[*(Route(hook.path, hook, methods=["POST"]) for hook in hooks), *health])
     app.router.redirect_slashes = False  # Telegram follows no redirect
     return CloseUnread(app)
+
+
+@dataclass
+class Readiness:
+    """The answer to /readyz, asked for once for all requests of READY_EVERY_S."""
+
+    ask: Callable[[], bool]
+    _asked_at_s: float = field(default=float("-inf"), init=False)
+    _answer: "asyncio.Future[bool] | None" = field(default=None, init=False)
+
+    async def __call__(self) -> bool:
+        now_s = time.monotonic()
+        if self._answer is None or now_s - self._asked_at_s >= READY_EVERY_S:
+            self._asked_at_s, self._answer = now_s, asyncio.ensure_future(asyncio.to_thread(self.ask))
+        return await asyncio.shield(self._answer)
 
 
 @dataclass
@@ -55,8 +82,9 @@ class CloseUnread:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["state"][PEER].is_malformed:
-            return
-        has_more = has_body(dict(scope["headers"]))
+            return None
+        headers = dict(scope["headers"])
+        has_more = has_body(headers)
 
         async def counted_receive() -> Message:
             nonlocal has_more
@@ -69,7 +97,9 @@ class CloseUnread:
                 message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
             await send(message)
 
-        await self.app(scope, counted_receive, closing_send)
+        if is_ambiguous(headers):
+            return await _answer(closing_send, 400, "send either Content-Length or Transfer-Encoding")
+        return await self.app(scope, counted_receive, closing_send)
 
 
 @dataclass

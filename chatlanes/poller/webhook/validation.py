@@ -87,6 +87,11 @@ def has_body(headers: dict[bytes, bytes]) -> bool:
     return b"transfer-encoding" in headers or headers.get(b"content-length", b"0").strip(b"0") != b""
 
 
+def is_ambiguous(headers: dict[bytes, bytes]) -> bool:
+    """True if a proxy may see another end of the body, and so another request behind it."""
+    return b"transfer-encoding" in headers and b"content-length" in headers
+
+
 def update_of(body: bytes) -> Any | Rejection:
     """The update. One with an invalid id or with unreadable parts is accepted: it is buried, where it can be seen, and
     Telegram does not send it again.

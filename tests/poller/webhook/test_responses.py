@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,31 @@ def test_only_the_proxys_forwarded_address_counts(start_receiver: StartReceiver)
     assert send(behind) == 403
     # And the header of any other client is ignored
     assert send(bare, "149.154.167.220") == 403
+
+
+def test_probes_in_a_loop_ask_redis_once_a_second(receiver: ReceiverProcess) -> None:
+    def pings(client: Any) -> int:
+        return int(client.info("commandstats").get("cmdstat_ping", {}).get("calls", 0))
+
+    with connect(receiver.redis_url) as client, requests.Session() as session:
+        before, began_s = pings(client), time.monotonic()
+        for _ in range(200):
+            assert session.get(f"{receiver.address}/readyz", timeout=WITHIN_S).status_code == 200
+        assert pings(client) - before <= time.monotonic() - began_s + 1
+
+
+@pytest.mark.parametrize("path", [PATH, "/healthz"])
+def test_request_with_two_lengths_is_refused(receiver: ReceiverProcess, path: str) -> None:
+    # Given a request whose end a proxy may see elsewhere, with another request behind it
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{HEADER}: {SECRET}\r\n"
+    first = f"{head}Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", receiver.port), WITHIN_S) as client:
+        client.sendall(f"{first}{head}Content-Length: 15\r\n\r\n".encode() + b'{"update_id":1}')
+        answered = client.makefile("rb").read()
+    # Then it is refused, the connection closes, and the other request is not read
+    assert answered.startswith(b"HTTP/1.1 400 ")
+    assert answered.count(b"HTTP/1.1") == 1
+    assert (lane(receiver.redis_url), buried(receiver.redis_url)) == ([], 0)
 
 
 def test_slow_client_is_disconnected_and_delays_no_other(receiver: ReceiverProcess) -> None:

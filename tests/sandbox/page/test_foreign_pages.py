@@ -57,7 +57,7 @@ class Servers:
 
     def is_flower_up(self) -> bool:
         try:
-            return requests.get(f"{self.flower}/healthcheck", timeout=30).ok
+            return requests.get(f"{self.flower}/healthcheck", timeout=30).status_code == 401
         except requests.ConnectionError:
             return False
 
