@@ -7,6 +7,7 @@ Its sub-commands are programs of their own, which are imported when they are use
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -63,7 +64,8 @@ def _celery(command: str, arguments: Arguments) -> None:
     from celery import maybe_patch_concurrency
 
     given = ["-A", "chatlanes", command, *arguments]
-    maybe_patch_concurrency(["celery", *given])  # before anything else is imported: gevent replaces sockets
+    with suppress(ModuleNotFoundError):  # of eventlet, which click refuses below
+        maybe_patch_concurrency(["celery", *given])  # before anything else is imported: gevent replaces sockets
     from celery.bin.celery import celery
 
     from chatlanes.cli.celery_commands import describe_worker, flower_command

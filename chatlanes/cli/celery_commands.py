@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from celery.bin.worker import WorkersPool
 
 _SETTINGS = """come from the environment, or from the file .env in this folder; `chatlanes settings` describes them."""
 
@@ -70,11 +71,13 @@ NO_DEFAULT = ("basic-auth", "cookie-secret", "task-runtime-metric-buckets")
 
 
 def describe_worker(worker: click.Command) -> None:
-    """Replaces the help of Celery's command."""
+    """Replaces the help of Celery's command, which lists a pool that lanes do not support: eventlet."""
     worker.help = WORKER
     for option in worker.params:
         if isinstance(option, click.Option):
             option.help = WORKER_OPTIONS.get(str(option.name), (option.help or "").replace("%%", "%"))
+            if isinstance(option.type, WorkersPool):
+                option.type.choices = [pool for pool in option.type.choices if pool != "eventlet"]
 
 
 def flower_command(plain: click.Command) -> click.Command:

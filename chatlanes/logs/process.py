@@ -59,14 +59,19 @@ def warn_of_settings(settings: Settings) -> None:
         say(settings, sentence, logging.WARNING)
 
 
-def give_up(settings: Settings, why: str, cause: BaseException | None = None) -> NoReturn:
+#: The exit code of every command after a wrong setting.
+WRONG_SETTING = 2
+
+
+def give_up(settings: Settings, why: str, cause: BaseException | None = None, code: int = WRONG_SETTING) -> NoReturn:
     """End a process that cannot start, with the traceback of the cause, if there is one, and one sentence."""
     if settings.log_format == "json":
         say(settings, why, logging.CRITICAL, cause)
-        sys.exit(1)
+        sys.exit(code)
     if cause is not None:
         print(visible(traceback_of(cause, Secrets.of(settings))), file=sys.stderr, flush=True)  # noqa: T201 - before a log
-    sys.exit(visible(why))
+    print(visible(why), file=sys.stderr, flush=True)  # noqa: T201 - before a log
+    sys.exit(code)
 
 
 def _thread_ended(what: threading.ExceptHookArgs) -> None:

@@ -13,7 +13,7 @@ import click
 
 from chatlanes import traces
 from chatlanes.lanes.errors import ServerUnfit
-from chatlanes.logs.process import say, start_logging, warn_of_settings
+from chatlanes.logs.process import WRONG_SETTING, say, start_logging, warn_of_settings
 from chatlanes.poller.responses import TokenRefusedError
 from chatlanes.poller.runtime import GaveUpError, Stop, Stopping
 from chatlanes.settings import Settings, SettingsError, load
@@ -67,14 +67,14 @@ def _run(command: Command, level: int, traced: str) -> int:
         settings = load()
     except SettingsError as error:
         print(error, file=sys.stderr)  # noqa: T201 - the log is not configured yet
-        return 2
+        return WRONG_SETTING
     warn_of_settings(settings)
     try:
         for bot in settings.served:
             bot.token  # noqa: B018 - raises
     except SettingsError as error:
         say(settings, str(error), logging.CRITICAL)
-        return 1
+        return WRONG_SETTING
     start_logging(settings, level)
     if traced:
         traces.start(traced, settings)
@@ -91,7 +91,7 @@ def _until_stopped(command: Command, settings: Settings) -> int:
         return command(settings, stop)
     except ImportPathError as error:
         log.error("%s", error, exc_info=error.__cause__)  # the cause: an error inside the imported module
-        return 2
+        return WRONG_SETTING
     except (TokenRefusedError, GaveUpError, ServerUnfit) as error:
         log.error("%s", error)
         return 1

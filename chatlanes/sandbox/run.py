@@ -18,7 +18,7 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from chatlanes.lanes.errors import LanesError, complaint
-from chatlanes.logs.process import warn_of_settings
+from chatlanes.logs.process import WRONG_SETTING, warn_of_settings
 from chatlanes.sandbox.data import hide_from_git
 from chatlanes.sandbox.lock import DirectoryTakenError
 from chatlanes.sandbox.parts import environment_of, flower_login_of, parts_of
@@ -62,11 +62,11 @@ class StartError(RuntimeError):
 
 
 #: Errors that end the sandbox with a sentence; any other is a bug and ends it with a traceback.
-EXPECTED = (PlanError, SettingsError, ServerFailedError, SimulatorFailedError, StartError)
+EXPECTED = (PlanError, ServerFailedError, SimulatorFailedError, StartError)
 
 
-def run_command(options: Mapping[str, Any]) -> int | str:
-    """`chatlanes sandbox` with these options. Returns 0, or an error message."""
+def run_command(options: Mapping[str, Any]) -> int:
+    """`chatlanes sandbox` with these options. Prints an error, and returns the exit code."""
     # Until the supervisor handles SIGTERM, it stops the started servers, like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     # The processes run in sessions of their own: closing the terminal reaches only this process.
@@ -74,13 +74,23 @@ def run_command(options: Mapping[str, Any]) -> int | str:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # through a pipe too
     try:
-        return run(plan_from(**options)) or 0
+        return _failed(run(plan_from(**options)))
     except KeyboardInterrupt:
         return 0
+    except SettingsError as error:
+        return _failed(str(error), WRONG_SETTING)
     except EXPECTED as error:
-        return str(error)
+        return _failed(str(error))
     finally:
         leave_output()
+
+
+def _failed(why: str | None, code: int = 1) -> int:
+    """0 without a reason."""
+    if why is None:
+        return 0
+    print(why, file=sys.stderr)  # noqa: T201 - the sandbox has no log
+    return code
 
 
 def leave_output() -> None:

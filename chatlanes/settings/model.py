@@ -105,7 +105,7 @@ class Settings(BaseSettings):
     )
     redis_url: RedisAddress = text(
         "redis://127.0.0.1:6379/0",
-        "redis://, rediss:// or sentinel://, then host, port and the number of the database",
+        "redis://, rediss:// or sentinel://, then host, port and the number of the database, and not a Redis Cluster",
         "The Redis that holds the lanes. With `rediss://` certificates are checked.",
         shown=False,
     )

@@ -8,6 +8,7 @@ from kombu import Exchange, Queue
 
 from chatlanes import lanes
 from chatlanes.logs import Secrets
+from chatlanes.logs.process import WRONG_SETTING
 from chatlanes.settings import Settings, SettingsError, load
 from chatlanes.tasks.time_limits import HARD_LIMIT_AFTER_S
 from chatlanes.updates.connection import ssl_options
@@ -22,7 +23,8 @@ def settings() -> Settings:
     try:
         return load()
     except SettingsError as error:
-        sys.exit(str(error))
+        print(error, file=sys.stderr)  # noqa: T201 - the log is not configured yet
+        sys.exit(WRONG_SETTING)
 
 
 @cache

@@ -225,6 +225,6 @@ def test_a_worker_with_wrong_schedules_does_not_start(
     make_pipeline: MakePipeline, schedules: str, sentence: str
 ) -> None:
     worker = make_pipeline().worker("prefork", 1, is_awaited=False, SCHEDULES=schedules)
-    assert worker.exit_code() == 1
+    assert worker.exit_code() == 2
     assert worker.log.strip().splitlines()[-1].startswith(sentence)
     assert "Traceback" not in worker.log

@@ -153,18 +153,18 @@ def test_with_a_token_it_serves_that_bot_on_the_redis_it_is_given(
 
 
 @pytest.mark.parametrize(
-    ("variables", "sentence"),
+    ("variables", "code", "sentence"),
     [
-        ({"QUEUES": "none"}, "QUEUES=none: allowed is a whole number from 1 to 1,024"),
-        ({"BOT": "nowhere:handle", "BOT_TOKEN": "9:REAL"}, "nowhere"),
-        ({"REDIS_URL": "redis://127.0.0.1:1/0"}, "The Redis of REDIS_URL cannot be used: Error 111 connecting"),
+        ({"QUEUES": "none"}, 2, "QUEUES=none: allowed is a whole number from 1 to 1,024"),
+        ({"BOT": "nowhere:handle", "BOT_TOKEN": "9:REAL"}, 1, "nowhere"),
+        ({"REDIS_URL": "redis://127.0.0.1:1/0"}, 1, "The Redis of REDIS_URL cannot be used: Error 111 connecting"),
     ],
 )
 def test_an_error_is_one_sentence(
-    sandbox: Callable[..., SandboxProcess], variables: dict[str, str], sentence: str
+    sandbox: Callable[..., SandboxProcess], variables: dict[str, str], code: int, sentence: str
 ) -> None:
     running = sandbox("--no-stream", **variables)
-    assert running.end() == 1
+    assert running.end() == code
     last = running.said.strip().splitlines()[-1]
     assert sentence in last
     assert "Traceback" not in running.said

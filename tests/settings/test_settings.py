@@ -142,6 +142,7 @@ def test_right_values_are_taken(name, text, value):
         ("REDIS_URL", "redis://localhost/main"),
         ("REDIS_URL", "redis://localhost:99999"),
         ("REDIS_URL", "redis://a;redis://b"),
+        ("REDIS_URL", "rediscluster://a"),
         ("REDIS_CA", "/no/such/file.pem"),
         ("ORDER_BY", "chats"),
         ("ORDER_BY", "user+chat"),
@@ -177,6 +178,10 @@ def test_right_values_are_taken(name, text, value):
 def test_a_wrong_value_is_named_with_the_allowed_ones(name, text):
     said, _, _ = refused(**{name: text}).partition("; did you mean")
     assert said == f"{name}={text}: allowed is {rows()[name.lower()].allowed}"
+
+
+def test_a_cluster_is_refused_by_its_name():
+    assert "Redis Cluster" in refused(REDIS_URL="redis+cluster://127.0.0.1:7000")
 
 
 def test_all_wrong_values_are_named_at_once():

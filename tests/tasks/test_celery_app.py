@@ -59,6 +59,17 @@ def test_package_has_no_other_lazy_names(tmp_path: Path) -> None:
     assert "AttributeError: module 'chatlanes' has no attribute 'nothing'" in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://127.0.0.1:6379/0", "redis://127.0.0.1:6379/0"),
+        ("redis://:SECRET@127.0.0.1:6379/0", "redis://:**@127.0.0.1:6379/0"),
+    ],
+)
+def test_url_shows_a_hidden_password_only_if_there_is_one(tmp_path: Path, url: str, shown: str) -> None:
+    assert says(tmp_path, "import chatlanes; print(chatlanes.app.connection().as_uri())", REDIS_URL=url) == shown
+
+
 @pytest.mark.parametrize("command", ["worker", "flower"])
 @pytest.mark.parametrize(
     ("name", "value", "sentence"),
@@ -71,7 +82,7 @@ def test_invalid_setting_ends_each_command_with_a_sentence(
     tmp_path: Path, command: str, name: str, value: str, sentence: str
 ) -> None:
     ended = run(tmp_path, *CELERY, command, **{name: value})
-    assert ended.returncode == 1
+    assert ended.returncode == 2
     assert ended.stderr.startswith(sentence)
     assert len(ended.stderr.splitlines()) == 1
     assert "SECRET" not in ended.stdout + ended.stderr

@@ -81,7 +81,7 @@ def test_promises(make_pipeline: MakePipeline, name: str, pool: str, slots: int)
 @pytest.mark.parametrize("name", ["plain-async", "ptb"])
 def test_coroutines_are_refused_in_gevent(make_pipeline: MakePipeline, name: str) -> None:
     worker = make_pipeline(BOT=BOTS[name]).worker("gevent", 1, is_awaited=False)
-    assert worker.exit_code() == 1
+    assert worker.exit_code() == 2
     assert "an event loop does not run beside greenlets; start the worker with -P prefork or -P threads" in worker.log
 
 

@@ -106,7 +106,7 @@ def test_a_worker_exits_if_one_bot_cannot_be_loaded(
     token = "" if "token" in line else 'token_env = "OTHER_TOKEN"\n'
     file.write_text(f'[one]\ntoken_env = "BOT_TOKEN"\n[two]\n{token}{line}\n')
     worker = make_pipeline(BOTS=file, OTHER_TOKEN=OTHER_TOKEN).worker("prefork", 1, is_awaited=False)
-    assert worker.exit_code() == 1
+    assert worker.exit_code() == 2
     assert worker.log.strip().splitlines()[-1].startswith(f"{file}: {sentence}")
 
 

@@ -35,7 +35,7 @@ def test_a_worker_with_an_invalid_setting_exits_with_one_line(
     # When a worker starts with an invalid setting
     worker = pipeline.worker("prefork", 1, is_awaited=False, **settings)
     # Then it exits, and its last line names the problem
-    assert worker.exit_code() == 1
+    assert worker.exit_code() == 2
     assert worker.log.strip().splitlines()[-1].startswith(sentence)
     assert "Traceback" not in worker.log
     # And it has not touched the update
@@ -46,7 +46,7 @@ def test_a_worker_with_an_invalid_setting_exits_with_one_line(
 @pytest.mark.parametrize("option", ["-Q", "-X"])
 def test_an_unknown_queue_is_named(make_pipeline: MakePipeline, option: str) -> None:
     worker = make_pipeline(QUEUES=2).worker("prefork", 1, option, "updates.0,updates.9", is_awaited=False)
-    assert worker.exit_code() == 1
+    assert worker.exit_code() == 2
     assert (
         worker.log.strip()
         .splitlines()[-1]
@@ -59,7 +59,7 @@ def test_an_import_error_of_the_bot_shows_its_line(make_pipeline: MakePipeline) 
     pipeline = make_pipeline()
     (pipeline.directory / "broken.py").write_text("def handle(ctx): ...\n\nraise RuntimeError('not today')\n")
     worker = pipeline.worker("prefork", 1, is_awaited=False, BOT="broken:handle")
-    assert worker.exit_code() == 1
+    assert worker.exit_code() == 2
     assert 'broken.py", line 3' in worker.log
     assert "RuntimeError: not today" in worker.log
     assert worker.log.strip().splitlines()[-1].startswith("BOT=broken:handle: importing broken failed with RuntimeErr")

@@ -138,7 +138,7 @@ def test_unknown_token_is_refused(start_poller: StartPoller, token: str) -> None
 
 def test_missing_token_is_reported(start_poller: StartPoller) -> None:
     poller = start_poller(BOT_TOKEN="")
-    assert poller.exit_code() == 1
+    assert poller.exit_code() == 2
     assert poller.lines == [NO_BOT_GIVEN]
 
 
