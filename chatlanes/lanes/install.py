@@ -1,7 +1,7 @@
 """Installs lanes in a Celery app: `lanes.install(app)`, before the app is used.
 
-The app's workers, publishers and Flower then use the lanes transport with the usual URLs. Guarantees that a worker
-whose configuration would break the order of lanes does not start.
+The app's workers, publishers and Flower then use the lanes transport with the usual URLs; other apps of the process do
+not. Guarantees that a worker whose configuration would break the order of lanes does not start.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Any
 from celery import Celery, bootsteps, signals
 from celery.exceptions import CPendingDeprecationWarning
 from celery.utils.log import get_task_logger
-from kombu import transport as kombu_transport
 
 from chatlanes.lanes import fast as fast_pieces
 from chatlanes.lanes.errors import Misconfigured
@@ -32,6 +31,7 @@ from chatlanes.lanes.protocol.scripts import script
 from chatlanes.lanes.protocol.server import check_server
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.transport import release_5_6
+from chatlanes.lanes.transport.transport import LanesConnection, LanesTransport
 from chatlanes.lanes.worker.forced_exit import ANSWER_WITHIN_S, ForcedExit
 from chatlanes.lanes.worker.interrupt_listener import InterruptListener
 from chatlanes.lanes.worker.prefork import end_with_parent, keep_written_jobs, replace_dead_children_at_once
@@ -41,12 +41,6 @@ from chatlanes.lanes.worker.stopping import is_stopping, share_with_children
 from chatlanes.lanes.worker.task import LaneTask, Trace
 
 logger = get_task_logger(__name__)
-
-_ALIASES = {
-    "redis": "chatlanes.lanes.transport.transport:LanesTransport",
-    "rediss": "chatlanes.lanes.transport.transport:LanesTransport",
-    "sentinel": "chatlanes.lanes.transport.transport:LanesSentinelTransport",
-}
 
 #: Celery settings that suit lanes, each with its reason. Whatever the app sets, in any way, overrides them.
 DEFAULTS: dict[str, Any] = {
@@ -123,10 +117,8 @@ def install(app: Celery, *, fast: bool | Callable[[], bool] = True) -> Lanes:
     If `fast` is true, or a function that returns true when the worker starts, the pieces of fast/table.py are applied.
     Without them every promise holds, with Celery's own pools, requests and tracer.
     """
-    for alias, transport in _ALIASES.items():
-        kombu_transport.TRANSPORT_ALIASES[alias] = transport
-        # Remove the transport that kombu has cached for this alias if a connection was made before.
-        kombu_transport._transport_cache.pop(alias, None)
+    app.amqp.Connection = LanesConnection
+    app._pool = app.amqp._producer_pool = None  # those of an app that has connected before
     app.lanes = Lanes(app, fast)
     app.task_cls = LaneTask
     app.control_cls = "chatlanes.lanes.worker.termination:LanesControl"
@@ -153,8 +145,6 @@ def _add_defaults(source: Any, **_: Any) -> None:
 
 def check_transport(app: Celery) -> None:
     """Raises Misconfigured if a URL of the app does not use the lanes transport."""
-    from chatlanes.lanes.transport.transport import LanesTransport
-
     for connection in (app.connection_for_read(), app.connection_for_write()):
         cls = connection.get_transport_cls()
         if not issubclass(cls, LanesTransport):

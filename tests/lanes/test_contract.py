@@ -228,11 +228,10 @@ def test_bootsteps_can_be_added() -> None:
     )
 
 
-def test_transport_aliases_exist() -> None:
-    assert {"redis", "rediss", "sentinel"} <= set(kombu_transport.TRANSPORT_ALIASES), "install.py replaces them"
-    assert "_transport_cache[transport]" in inspect.getsource(kombu_transport.get_transport_cls), (
-        "install.py removes the cached transport of an alias"
-    )
+def test_connections_of_an_app_can_have_their_own_class() -> None:
+    assert "return self.amqp.Connection(" in inspect.getsource(Celery._connection), "install.py sets it"
+    for scheme, cls in (("redis", stock.Transport), ("rediss", stock.Transport), ("sentinel", stock.SentinelTransport)):
+        assert kombu_transport.get_transport_cls(scheme) is cls, "transport.py: _INSTEAD_OF"
 
 
 def test_a_task_can_name_its_request_class() -> None:

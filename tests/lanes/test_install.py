@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from celery import Celery
 from celery.apps.beat import Beat
+from kombu import Connection, Queue
+from kombu.transport import redis
 
 from chatlanes import lanes
+from chatlanes.lanes.install import check_transport
 
 SETTINGS = {
     "beat_scheduler": "celery.beat:Scheduler",
@@ -71,3 +74,38 @@ def test_without_settings_lanes_have_their_own(installs: str) -> None:
     assert app.conf.beat_scheduler == "chatlanes.lanes.transport.beat:LanesScheduler"
     assert app.conf.worker_prefetch_multiplier == 16
     assert app.conf.copy().worker_prefetch_multiplier == 16
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_other_apps_of_the_process_keep_kombus_transport(redis_url: str, is_first: bool) -> None:
+    """Also on the same URL, and with kombu's pools, which all apps share."""
+
+    def publish(to: Celery, queue: Queue, **headers: Any) -> None:
+        with to.producer_or_acquire() as producer:
+            producer.publish({}, routing_key=queue.name, declare=[queue], headers=headers)
+
+    # Given an app without lanes, which publishes before or after lanes are installed in another app, as that app does
+    plain, orders = Queue("plain", routing_key="plain"), Queue("orders", queue_arguments=lanes.QUEUE_ARGUMENTS)
+    other = Celery("other", broker=redis_url, set_as_current=False)
+    if is_first:
+        publish(other, plain)
+    app = Celery("shop", broker=redis_url, set_as_current=False)
+    if is_first:
+        publish(app, Queue("unread", routing_key="unread"))
+    lanes.install(app)
+    publish(app, orders, **lanes.headers(["customer:9"]))
+    if not is_first:
+        publish(other, plain)
+    # Then only the app's message is in a lane, and each app uses its own transport
+    assert app.lanes.store.pending() == 1
+    assert app.lanes.store.client.llen("plain") == 1
+    check_transport(app)
+    assert app.connection().as_uri() == app.connection().clone().as_uri() == other.connection().as_uri()
+    with other.connection_for_read() as connection, Connection(redis_url) as kombus:
+        for each in (connection, kombus):
+            assert type(each.transport) is redis.Transport
+        message = plain(connection.default_channel).get()
+        message.ack()
+    assert app.lanes.store.client.keys("unacked*") == []
+    for each in (app, other):
+        each.close()

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 from celery import Celery, Task
-from kombu import Connection
-from kombu import transport as kombu_transport
 
 from chatlanes import lanes
 from chatlanes.lanes.install import LanesStep, check_transport
@@ -203,17 +201,3 @@ def test_an_app_with_another_transport_is_refused() -> None:
     lanes.install(app)
     with pytest.raises(lanes.Misconfigured, match="not through lanes"):
         check_transport(app)
-
-
-def test_lanes_can_be_installed_after_another_app_has_connected(
-    redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Given a process in which kombu has cached its own transport
-    monkeypatch.setitem(kombu_transport.TRANSPORT_ALIASES, "redis", "kombu.transport.redis:Transport")
-    monkeypatch.setattr(kombu_transport, "_transport_cache", {})
-    with Connection(redis_url) as connection:
-        connection.connect()
-    # When lanes are installed, then the app uses their transport
-    app = Celery("other", broker=redis_url, set_as_current=False)
-    lanes.install(app)
-    check_transport(app)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from kombu.connection import Connection, ConnectionPool, PooledConnection
 from kombu.transport import redis
+from kombu.utils.collections import HashedSeq
 from kombu.utils.eventio import READ
 
 from chatlanes.lanes.errors import Misconfigured
@@ -106,7 +108,7 @@ class LanesSentinelChannel(LaneChannelMixin, stock.SentinelChannel):
 
 
 class LanesTransport(stock.Transport):
-    """For `redis://` and `rediss://`, instead of kombu's class (install.py)."""
+    """For `redis://` and `rediss://`, instead of kombu's class."""
 
     Channel = LanesChannel
     cycle: LanesPoller
@@ -134,3 +136,37 @@ class LanesSentinelTransport(LanesTransport, stock.SentinelTransport):
     """For `sentinel://`."""
 
     Channel = LanesSentinelChannel
+
+
+_INSTEAD_OF: dict[Any, type[LanesTransport]] = {
+    redis.Transport: LanesTransport,
+    redis.SentinelTransport: LanesSentinelTransport,
+}
+
+
+class _LanesMixin(Connection):
+    """A connection that uses lanes. It keeps its URL, whose scheme selects TLS and which Flower reads."""
+
+    def get_transport_cls(self) -> Any:
+        stock_cls = super().get_transport_cls()
+        return _INSTEAD_OF.get(stock_cls, stock_cls)
+
+    def __eqhash__(self) -> Any:
+        """The key of kombu's pools, which all apps of the process share."""
+        return HashedSeq(LanesConnection, super().__eqhash__())
+
+
+class LanesConnection(_LanesMixin):
+    """The connections of an app with lanes."""
+
+    def Pool(self, limit: int | None = None, **options: Any) -> ConnectionPool:  # noqa: N802
+        return _LanesPool(self, limit, **options)
+
+
+class _PooledLanesConnection(_LanesMixin, PooledConnection):
+    pass
+
+
+class _LanesPool(ConnectionPool):
+    def new(self) -> PooledConnection:
+        return _PooledLanesConnection(self, **dict(self.connection._info(resolve=False)))

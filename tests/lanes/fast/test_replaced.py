@@ -34,6 +34,9 @@ REPLACED = [
     ),
     ("kombu.transport.redis:Channel._brpop_read", "transport/channel.py: _brpop_read", "9a9f7f5a6ad9 c42518699709"),
     ("kombu.transport.redis:Channel._put_fanout", "transport/channel.py: _put_fanout", "8dfa8ba6ace5 5b781fe8d941"),
+    ("kombu.connection:ConnectionPool.new", "transport/transport.py: _LanesPool", "bfd71d1f6d0c"),
+    ("kombu.connection:Connection.Pool", "transport/transport.py: LanesConnection", "047689e510e9"),
+    ("kombu.connection:Connection.get_transport_cls", "transport/transport.py: _LanesMixin", "6c439e6b9759"),
     (
         "celery.concurrency.prefork:TaskPool.did_start_ok",
         "worker/prefork.py: replace_dead_children_at_once",
