@@ -150,8 +150,9 @@ class _Coroutine:
             function.before(ctx)
         limit_s = ctx.deadline_s - time.monotonic() if self._is_limited and ctx.deadline_s is not None else None
         on_interrupt = ctx.interrupts.on_interrupt if self._is_limited and ctx.interrupts else None
+        coroutine = ctx.__dict__["coroutine"] = awaited(function, ctx, *arguments)
         try:
-            return event_loop().run(awaited(function, ctx, *arguments), limit_s, on_interrupt)
+            return event_loop().run(coroutine, limit_s, on_interrupt)
         except OverdueError:
             raise UpdateTimeoutError("the handler took longer than UPDATE_TIMEOUT and was cancelled") from None
         except asyncio.CancelledError:

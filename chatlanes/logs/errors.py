@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import dropwhile
 from types import FrameType, TracebackType
 from typing import Any
@@ -111,6 +111,11 @@ def stack_of(frame: FrameType) -> str:
     frames = [each for each, _ in traceback.walk_stack(frame)][::-1]
     own = list(dropwhile(_is_of_a_library, frames)) or frames
     return "".join(traceback.StackSummary.extract((each, each.f_lineno) for each in own).format())
+
+
+def own_frames(frames: Iterable[FrameType]) -> list[FrameType]:
+    """Those of the bot's own code."""
+    return [frame for frame in frames if not _is_of_a_library(frame)]
 
 
 def _is_of_a_library(frame: FrameType) -> bool:

@@ -37,6 +37,7 @@ from chatlanes.tasks.hooks import call_hook, hook_context
 from chatlanes.tasks.outcome import fit_for_celery
 from chatlanes.tasks.settings import secrets
 from chatlanes.tasks.settlement import commit, ending_of, fail, interrupted, park
+from chatlanes.tasks.slow_runs import SlowRuns
 from chatlanes.tasks.time_limits import UNLIMITED, Run, Unlimited, enforcer_here
 from chatlanes.telegram.flood import FloodWait, OpenGate, Parking, ParkUpdate, RunGate, Waiting
 from chatlanes.updates.decoding import read
@@ -44,6 +45,8 @@ from chatlanes.updates.decoding import read
 logger = get_task_logger(__name__)
 
 TASK = "tasks.update"
+
+slow_runs = SlowRuns()
 
 #: The delay before an update of an unknown bot is tried again. Short, because a wrong configuration is soon fixed.
 UNKNOWN_BOT_AGAIN_AFTER_S = 60.0
@@ -248,7 +251,8 @@ def run_bot(bot: Bot | Recipient, ctx: Context) -> None:
     """
     try:
         finish_interrupted_streams(ctx)
-        bot(ctx)
+        with slow_runs.watched(ctx):
+            bot(ctx)
         ctx.stage()
     except BaseException as error:
         check_is_exception(error, but=ParkUpdate)  # parking is not a failure

@@ -63,6 +63,10 @@ class Stored:
     def bot_id(self) -> str:
         return self._delivery.id.partition(":")[0]
 
+    def following(self) -> int:
+        """How many updates wait behind this one in a lane, at most. Raises RedisError."""
+        return self._delivery.following()
+
     def fetch(self, *keys: str) -> None:
         """Read these keys in one round trip, for `load`. Raises the same as `load`."""
         if self.is_unread(*keys):

@@ -193,6 +193,12 @@ class Delivery:
         if not self.lanes.store.holds(self.id, self.fence):
             raise self._refused()
 
+    def following(self) -> int:
+        """How many messages wait behind this one in the longest of its lanes. Raises RedisError."""
+        [lanes] = self.lanes.pipelined.run(PipelinedCommand(None, ["HGET", keys.message(self.id), "lanes"]))
+        asked = [PipelinedCommand(None, ["ZCARD", keys.lane(key)]) for key in (lanes or b"").decode().split("\n")]
+        return max(max(self.lanes.pipelined.run(*asked)) - 1, 0)
+
     def is_lost(self) -> bool:
         """True if this process already knows that the lease is over. Sends nothing to Redis."""
         if self.is_interrupted:
