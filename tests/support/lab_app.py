@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from billiard import pool as billiard_pool
-from celery import Celery
+from celery import Celery, chord, group
 from celery.concurrency import prefork
 from celery.concurrency.asynpool import AsynPool
 from celery.exceptions import Ignore, Reject
@@ -304,8 +304,36 @@ def converse(self: Any, name: str, gate: str | None = None, shields: str | None 
     record("end", names)
 
 
+def replace(
+    self: Any, times: int = 1, into: str = "run", dies: bool = False, gate: str | None = None, lane: str = "lane"
+) -> NoReturn:
+    """Replace itself by itself, `times` - 1 times, and then by another task, a chord or a group. Before each run ends,
+    but after the replacement is published, it dies once or waits at the gate.
+    """
+    record(f"replace-{times}", self.request.id)
+    keyed = {"queue": LANE_QUEUES[0], "headers": lanes.headers([lane])}
+    run = self.app.tasks["run"].si().set(ignore_result=False)
+    parts = [run.clone().set(**keyed, task_id=f"part-{n}") for n in range(2)]
+    parts = [part.set(headers=lanes.headers([part.id])) for part in parts]
+    following = {
+        "run": lambda: run.set(**keyed),
+        "ordinary": lambda: run.set(queue=ORDINARY_QUEUE),
+        "chord": lambda: chord(parts, run.set(**keyed)),
+        "group": lambda: group(parts),
+    }
+    again = self.si(times - 1, into, dies, gate, lane).set(**keyed, ignore_result=False)
+    try:
+        self.replace(again if times > 1 else following[into]())
+    except Ignore:
+        if dies and self.delivery.died == 0:
+            _die("killed")
+        wait_at(gate)
+        raise
+
+
 TASKS = (
     run,
+    replace,
     run_and_linger,
     converse,
     collect,

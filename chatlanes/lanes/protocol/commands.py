@@ -51,6 +51,8 @@ class NewMessage(NamedTuple):
     """A message to append. It is remembered as seen by `once`, a scope and a number. A `problem` buries it at once.
 
     A message without lanes, or whose stored form has one of the control characters of a group, has no `group`.
+    A message whose id exists is dropped. With `after_run`, if that one is leased, it joins its lanes when that one is
+    settled, without its group.
     """
 
     id: str
@@ -60,6 +62,7 @@ class NewMessage(NamedTuple):
     once: tuple[str, int] | None = None
     problem: dict[str, Any] | None = None
     group: Group | None = None
+    after_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +303,7 @@ def append_row(message: NewMessage) -> tuple[Argument, ...]:
     scope, number = ("", "") if message.once is None else check_once(message.once)
     problem = problem_json(message.problem) if message.problem else ""
     stored, group = _grouped(message)
-    return message.id, message.queue, stored, scope, number, problem, group, lanes
+    return message.id, message.queue, stored, scope, number, problem, group, int(message.after_run), lanes
 
 
 def check_lanes(lanes: Any) -> None:

@@ -17,6 +17,9 @@ import orjson
 LANE_KEYS = "lane_keys"
 ONCE = "once"
 GROUP = "lane_group"
+#: Set when the answer to a publish was lost: kombu may publish the same headers again.
+UNCERTAIN = "lane_uncertain"
+_NOT_PACKED = (LANE_KEYS, ONCE, GROUP, UNCERTAIN)
 #: Precedes each message of a group (commands.Group) in its stored form: a message of a group that a later message
 #: interrupts, and of one that none interrupts. JSON contains no control characters.
 INTERRUPTIBLE, COLLECTED = b"\x1d", b"\x1e"
@@ -60,7 +63,7 @@ def pack(message: dict[str, Any]) -> bytes:
     message_id = headers.get("id")
     known = {**_TASK_HEADERS, "root_id": message_id, "id": message_id} if "task" in headers and message_id else {}
     envelope: dict[str, Any] = {
-        "headers": {k: v for k, v in headers.items() if k not in (LANE_KEYS, ONCE, GROUP) and not _same(known, k, v)}
+        "headers": {k: v for k, v in headers.items() if k not in _NOT_PACKED and not _same(known, k, v)}
     }
     kept = {k: v for k, v in properties.items() if k not in _NOT_STORED and not _same(_PROPERTIES, k, v)}
     if not message_id or properties.get("correlation_id") != message_id:

@@ -36,6 +36,9 @@ TIMER = "lanes:timer:"
 OVERFLOW = "lanes:overflow:"
 #: hash: <owner>, a newline, <name> of a schedule -> what its owner keeps of it, such as its last occurrence
 SCHEDULES = "lanes:schedules"
+#: hash: id of a leased message, or of one that was leased -> its successor (lua/lib/successors.lua): queue, lanes and
+#: stored message, joined by tabs
+SUCCESSORS = "lanes:successors"
 #: zset: message id -> buried at, ms
 DEAD = "lanes:dead"
 #: zset, named by a group of queues: message id -> seq, for all messages that are not buried; the first is the oldest

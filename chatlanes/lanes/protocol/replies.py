@@ -58,7 +58,8 @@ class Appended:
     due_ms: int | None = None
     #: The history before the append; None: the lanes did not do the append.
     before: History | None = field(default=None, compare=False)
-    #: How many of the added messages have no record, because they joined groups. The totals do not count them.
+    #: How many of the added messages have no record: they joined groups, or follow a run with their id. The totals do
+    #: not count them.
     joined: int = field(default=0, compare=False)
 
 

@@ -186,6 +186,7 @@ class Store:
                 replaces=int(replaces),
                 seen_ttl_s=keys.SEEN_TTL_S,
                 seen_block=keys.SEEN_BLOCK,
+                after_run=int(message.after_run),
             )
         )
 

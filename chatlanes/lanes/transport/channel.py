@@ -22,6 +22,7 @@ from redis.exceptions import NoScriptError, RedisError
 from chatlanes.lanes.errors import Misconfigured
 from chatlanes.lanes.leases.in_flight import InFlight
 from chatlanes.lanes.leases.registry import in_flight_of, start_background
+from chatlanes.lanes.protocol import envelope
 from chatlanes.lanes.protocol.connect import connect_like
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.runtime import clock
@@ -144,10 +145,15 @@ class LaneChannelMixin(_StockChannel):
         batch = kwargs.get("_publish_batch")
         if batch is not None:
             batch.append(new, at_ms)
-        elif at_ms is not None:
-            self.store.schedule(new, *publish.timer_of(new.id), at_ms=at_ms)
-        else:
-            self.store.append([new])
+            return
+        try:
+            if at_ms is None:
+                self.store.append([new])
+            else:
+                self.store.schedule(new, *publish.timer_of(new.id), at_ms=at_ms)
+        except _REDIS_ERRORS:
+            message["headers"][envelope.UNCERTAIN] = True
+            raise
 
     def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **kwargs: Any) -> None:
         """Like kombu's, but keeps the number of receivers."""

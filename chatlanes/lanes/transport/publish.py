@@ -64,6 +64,9 @@ def row(queue: str, message: dict[str, Any]) -> NewMessage:
         lanes=lanes,
         once=None if once is None else check_once(once),
         group=None if group is None else check_group(group),
+        # A task may publish a message with the id that runs: `self.replace()` does. A second attempt to publish is not
+        # another message.
+        after_run=not given.get(envelope.UNCERTAIN),
     )
 
 

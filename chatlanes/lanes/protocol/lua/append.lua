@@ -1,31 +1,24 @@
 -- append: put a whole batch at the end of its lanes, all or nothing. Messages that were seen before are dropped.
--- With  holding bulk_exists history
+-- With  holding bulk_exists history successors
 -- KEYS  1 guard  hash (optional): nothing is appended unless its field `fence` equals `fence`
 -- ARGV  seen_ttl_s seen_block fence sets hold_ms
---       then id queue stored scope number problem group lanes, once for each message: the message is remembered by
+--       then id queue stored scope number problem group after_run lanes, once for each message: the message is remembered by
 --       `scope` and `number` (may be empty), a `problem` buries it at once, `group` (may be empty) is described in
---       joining.lua, `lanes` are keys joined by \n; without a `queue` only the number is remembered
+--       joining.lua, with `after_run` 1 it may be a successor (successors.lua), `lanes` are keys joined by \n; without a
+--       `queue` only the number is remembered
 -- `sets` is written to the guard: for each field a line with the field, a tab and its value.
 -- If hold_ms is not 0, messages join their lanes in the order of their numbers: one is held for that long while a lower
 -- number is missing (gaps.lua). If it is 0, held messages with lower numbers join before.
 -- Returns {added, seen, buried, pending in the groups of these queues, held, late, ms until the next held one is due
--- (-1: none), history before this append, added without a record because they joined groups}, or nil if the guard has another fence
+-- (-1: none), history before this append, added without a record: they joined groups, or are successors}, or nil if the guard has another fence
 local seen_ttl_s, seen_block, fence, sets, hold_ms = unpack(ARGV, 1, 5)
 hold_ms = tonumber(hold_ms)
 
 if KEYS[1] and redis.call('HGET', KEYS[1], 'fence') ~= fence then return false end
 
 local before = history()
-local added, seen, buried, held, pending = 0, 0, 0, 0, 0
+local added, seen, buried, held, pending, succeeding = 0, 0, 0, 0, 0, 0
 local groups = {}
-
-local function was_seen(id, scope, number)
-  if scope ~= '' then
-    if is_remembered(scope, number, seen_block) then return true end
-    remember(scope, number, seen_block)
-  end
-  return message_exists(id)
-end
 
 local function add(id, queue, stored, problem, group, lanes)
   if group ~= '' and join_group(queue, group, lanes, stored) then return end
@@ -48,13 +41,16 @@ local function add(id, queue, stored, problem, group, lanes)
   end
 end
 
-if #ARGV > 13 then check_existence(6, 8) end
-for i = 6, #ARGV, 8 do
-  local id, queue, stored, scope, number, problem, group, lanes = unpack(ARGV, i, i + 7)
+if #ARGV > 14 then check_existence(6, 9) end
+for i = 6, #ARGV, 9 do
+  local id, queue, stored, scope, number, problem, group, after_run, lanes = unpack(ARGV, i, i + 8)
   if queue ~= '' then groups[group_of(queue)] = true end
   number = tonumber(number)
-  if was_seen(id, scope, number) then
+  if was_remembered(scope, number, seen_block) then
     seen = seen + 1
+  elseif message_exists(id) then
+    local succeeds = after_run == '1' and set_successor(id, queue, lanes, stored) and 1 or 0
+    added, succeeding, seen = added + succeeds, succeeding + succeeds, seen + 1 - succeeds
   else
     local keys, until_ms = distinct(lanes), now_ms + hold_ms
     if hold_ms == 0 then close_gaps(scope, number) else note_arrival(scope, number, seen_block, hold_ms) end
@@ -79,11 +75,11 @@ call_in_batches('MSET', nil, new_bodies)
 write_places()
 for field, value in string.gmatch(sets, '([^\t]+)\t([^\n]*)\n') do redis.call('HSET', KEYS[1], field, value) end
 write_seen(seen_ttl_s) -- last, so that nothing is remembered that is not stored
-count('appended', added - collected + absorbed)
+count('appended', added - collected + absorbed - succeeding)
 count('collected', collected)
 count('seen', seen)
 count('held', held)
 count('late', late)
 for group in pairs(groups) do pending = pending + redis.call('ZCARD', PENDING .. group) end
 wake_workers()
-return { added, seen, buried, pending, held, late, due_ms, before, collected - absorbed }
+return { added, seen, buried, pending, held, late, due_ms, before, collected - absorbed + succeeding }

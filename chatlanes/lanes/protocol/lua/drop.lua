@@ -1,4 +1,5 @@
 -- drop: delete a buried message. It is still remembered as seen, so that it is not appended again.
+-- With  successors
 -- KEYS  none
 -- ARGV  id
 -- Returns 1, or 0 if no such message is buried
@@ -9,4 +10,7 @@ if redis.call('HGET', MESSAGE .. id, 'state') ~= 'buried' then return 0 end
 redis.call('DEL', MESSAGE .. id, BODY .. id, ERRORS .. id, JOURNAL .. id)
 redis.call('ZREM', DEAD, id)
 count('dropped', 1)
+join_successor(id)
+write_places()
+wake_workers()
 return 1

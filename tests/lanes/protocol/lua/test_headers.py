@@ -88,6 +88,9 @@ def test_a_chunk_follows_the_chunks_that_it_needs() -> None:
     assert chunks("turn") == [
         "paused",
         "ready",
+        "collecting",
+        "places",
+        "successors",
         "take_back",
         "totals",
         "ending",
@@ -95,7 +98,6 @@ def test_a_chunk_follows_the_chunks_that_it_needs() -> None:
         "rotation",
         "foreign",
         "taking",
-        "collecting",
     ]
 
 

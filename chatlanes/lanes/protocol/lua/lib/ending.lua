@@ -1,9 +1,9 @@
 -- ending: settle or bury a message: it leaves its lanes, and the next messages become ready at once. The other removals
 -- of a step are done together by `flush_removals`. Every verb that settles or buries calls it, before any message joins
 -- a lane again.
--- With  ready take_back totals
+-- With  successors take_back totals
 -- Owns  obsolete settled_ids is_settled settled
--- Reads  unwritten (ready)
+-- Reads  unwritten (ready) is_any_succeeded (paused)
 
 local obsolete = {} -- keys to delete
 local settled_ids, is_settled = {}, {} -- the ids settled in this step; true for each, also while its keys exist
@@ -56,7 +56,7 @@ local function bury(id, lanes, problem)
   leave_lanes(id, keys)
 end
 
--- Also counts the settled messages.
+-- Also counts the settled messages, and lets their successors join.
 local function flush_removals()
   if not obsolete[1] then return end
   call_in_batches('DEL', nil, obsolete)
@@ -66,5 +66,11 @@ local function flush_removals()
   for group in pairs(groups) do call_in_batches('ZREM', PENDING .. group, settled_ids) end
   add_up(SETTLED, settled)
   count('settled', #settled_ids)
+  local ended = settled_ids
   obsolete, settled_ids, settled = {}, {}, {}
+  if not is_any_succeeded then return end
+  for _, id in ipairs(ended) do
+    if join_successor(id) then is_settled[id] = nil end
+  end
+  write_places()
 end

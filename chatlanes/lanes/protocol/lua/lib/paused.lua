@@ -1,11 +1,11 @@
 -- paused: which messages are not handed out although they are first in all their lanes: those of paused lanes, queues
 -- and groups of queues, and groups of messages that wait for further ones.
--- Owns  special is_anything_paused is_anything_collecting is_any_timer_set
+-- Owns  special is_anything_paused is_anything_collecting is_any_timer_set is_any_succeeded
 
-local special = redis.call('EXISTS', PAUSED, COLLECTING, TIMERS)
-local function is_special(key) return special == 3 or (special > 0 and redis.call('EXISTS', key) == 1) end
+local special = redis.call('EXISTS', PAUSED, COLLECTING, TIMERS, SUCCESSORS)
+local function is_special(key) return special == 4 or (special > 0 and redis.call('EXISTS', key) == 1) end
 local is_anything_paused, is_anything_collecting = is_special(PAUSED), is_special(COLLECTING)
-local is_any_timer_set = is_special(TIMERS)
+local is_any_timer_set, is_any_succeeded = is_special(TIMERS), is_special(SUCCESSORS)
 
 local function is_paused(what, name)
   return is_anything_paused and redis.call('HEXISTS', PAUSED, what .. ':' .. name) == 1

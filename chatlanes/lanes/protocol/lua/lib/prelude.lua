@@ -10,7 +10,7 @@ local HELD, GAP, LAST, PAUSED = 'lanes:held', 'lanes:gap:', 'lanes:last', 'lanes
 local PARKED, TIMES, WORKERS, MISSING = 'lanes:parked', 'lanes:times', 'lanes:workers', 'lanes:missing:'
 local IDENTITY, LOSSES, COLLECTING = 'lanes:identity', 'lanes:losses', 'lanes:collecting'
 local INTERRUPTS, TIMERS, TIMER = 'lanes:interrupts:', 'lanes:timers', 'lanes:timer:'
-local SCHEDULES, OVERFLOW = 'lanes:schedules', 'lanes:overflow:'
+local SCHEDULES, OVERFLOW, SUCCESSORS = 'lanes:schedules', 'lanes:overflow:', 'lanes:successors'
 
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]

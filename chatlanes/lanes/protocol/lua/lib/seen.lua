@@ -34,6 +34,14 @@ local function remember(scope, number, block)
   piece[at] = byte + bit
 end
 
+-- For a message that may have no number. From now on it is remembered.
+local function was_remembered(scope, number, block)
+  if scope == '' then return false end
+  if is_remembered(scope, number, block) then return true end
+  remember(scope, number, block)
+  return false
+end
+
 local function write_seen(ttl_s)
   local keys = {}
   for _, piece in pairs(pieces) do

@@ -1,6 +1,6 @@
 -- timers: messages that join the end of their lanes when they are due. Until then they have no record and are in no
 -- lane. A timer is named by its owner and its name, which are joined by \n; a new one replaces an old one of that name.
--- With  places timer_records
+-- With  successors timer_records
 -- Writes  announced (ready), is_any_timer_set (paused)
 
 local LAST_MS = 2 ^ 53 -- of a greater number, digits would be lost
@@ -52,11 +52,11 @@ local function assign_timer(timer, to, id, queue, lanes, stored)
   count('scheduled', -1) -- it is not another one
 end
 
--- Due timers join their lanes, in the order of their times.
+-- Due timers join their lanes, in the order of their times. Those of tasks with an eta may be successors.
 local function fire_due(limit)
   if not is_any_timer_set then return end
   local due = redis.call('ZRANGEBYSCORE', TIMERS, '-inf', now_ms, 'LIMIT', 0, limit)
-  local names, taken, fired = {}, {}, 0
+  local names, taken, fired, succeeding = {}, {}, 0, 0
   for _, timer in ipairs(due) do
     local owner, name = owner_and_name(timer)
     names[owner] = names[owner] or {}
@@ -67,8 +67,12 @@ local function fire_due(limit)
     local owner, name = owner_and_name(timer)
     redis.call('ZREM', TIMERS, timer)
     local id, queue, lanes, stored = timer_of(owner, taken[owner][name])
-    if id and add_message(id, queue, lanes, stored) then fired = fired + 1 end
+    if id and add_message(id, queue, lanes, stored) then
+      fired = fired + 1
+    elseif timer == 'task ' .. (id or '') .. '\neta' and set_successor(id, queue, lanes, stored) then
+      succeeding = succeeding + 1
+    end
   end
   count('appended', fired)
-  count('fired', fired)
+  count('fired', fired + succeeding)
 end

@@ -160,6 +160,9 @@ class _Reading:
     def paused(self, _: str, fields: dict[bytes, bytes]) -> None:
         self.state.paused = set(map(text, fields))
 
+    def successors(self, _: str, fields: dict[bytes, bytes]) -> None:
+        self.state.successors = {text(message_id): text(packed) for message_id, packed in fields.items()}
+
     def schedules(self, _: str, fields: dict[bytes, bytes]) -> None:
         self.state.schedules = {text(name): text(record) for name, record in fields.items()}
 
@@ -267,6 +270,7 @@ _FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
     keys.PARKED: (_fields, _Reading.parked),
     keys.TIMES: (_fields, _Reading.times),
     keys.SCHEDULES: (_fields, _Reading.schedules),
+    keys.SUCCESSORS: (_fields, _Reading.successors),
     keys.SWEPT: (_string, _Reading.swept),
     keys.IDENTITY: (_string, _Reading.identity),
     KEPT: (_string, _Reading.kept),

@@ -124,6 +124,8 @@ class State:
     times: dict[str, int] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
     schedules: dict[str, str] = field(default_factory=dict)  # <owner>, a newline, <name> -> its record
+    #: id -> queue, lanes and stored message, joined by tabs
+    successors: dict[str, str] = field(default_factory=dict)
     #: owner and name -> minutes
     timers: dict[str, int] = field(default_factory=dict)
     #: owner -> name -> id, queue, lanes and stored form
@@ -179,6 +181,7 @@ def state_with(
     missing: Mapping[int, int] | None = None,
     paused: Iterable[str] = (),
     timers: Iterable[TimerState] = (),
+    successors: Mapping[str, str] | None = None,
 ) -> State:
     """The consistent state with these messages, in this lane order.
 
@@ -197,6 +200,7 @@ def state_with(
     state.last = dict(last or {})
     state.missing = {"1": dict(missing)} if missing else {}
     state.paused = set(paused)
+    state.successors = dict(successors or {})
     state.counts = {name: n for name, n in (counts or {}).items() if n}
     for timer in timers:
         state.timers[timer.key] = timer.minutes
@@ -279,6 +283,7 @@ def _seed_contents(pipe: Any, state: State, now_ms: int) -> None:
     for name, value in _strings(state).items():
         pipe.set(name, value)
     _hash(pipe, keys.SCHEDULES, state.schedules)
+    _hash(pipe, keys.SUCCESSORS, state.successors)
     for message_id, kinds in state.errors.items():
         pipe.rpush(keys.errors(message_id), *(json.dumps({"at_ms": now_ms, "type": kind}) for kind in kinds))
     for message_id, calls in state.journals.items():
