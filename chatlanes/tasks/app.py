@@ -9,9 +9,7 @@ from functools import cache
 from typing import Any
 
 from celery import Celery, _state, current_app, signals
-from celery.app.amqp import AMQP
 from celery.utils.log import get_task_logger
-from kombu import Connection
 from kombu.utils.functional import maybe_list
 from redis.exceptions import RedisError
 
@@ -35,24 +33,10 @@ def worker_log(app: Celery) -> Any:
     return WorkerLog(app, settings())
 
 
-class BrokerConnection(Connection):
-    """Shows a hidden password in its URL only if there is one."""
-
-    def as_uri(self, include_password: bool = False, **more: Any) -> str:
-        uri: str = super().as_uri(include_password or not self.password, **more)
-        return uri
-
-
-class BrokerConnections(AMQP):
-    Connection = BrokerConnection
-
-
 class BotApp(Celery):
     """A bot's project may have a Celery app of its own. That one stays the current app, with which `shared_task`
     publishes.
     """
-
-    amqp_cls = BrokerConnections
 
     def set_current(self) -> None:
         if _state._tls.current_app is None:

@@ -1,4 +1,4 @@
-"""Flower's options for this app: a password, and the kind and chat of each update in the task list.
+"""Flower's options for this app: a password, and the kind, chat and attempt of each update in the task list.
 
 By default `chatlanes flower` requires a random password that it prints at start, because Flower shows chats and
 tracebacks, can stop workers, and listens on every address; --basic-auth, --auth, their FLOWER_… variables and
@@ -8,6 +8,7 @@ files. With FLOWER_HOSTS it answers only requests for these host names, which pr
 
 import logging
 import os
+import re
 import secrets
 import sys
 from typing import Any
@@ -19,6 +20,8 @@ from chatlanes.settings import Settings
 from chatlanes.tasks.flower_backlog import show_backlog
 
 USER = "admin"
+#: The description of an update, a timer, a recipient of a broadcast (chatlanes/updates/intake.py): its kind, and chat.
+OF_UPDATE = re.compile(r"\((\w+)[^,)]*(?:, chat (-?\d+))?")
 #: Flower 2.2's default columns of the task list (flower.options).
 DEFAULT_COLUMNS = "name,uuid,state,received,runtime,worker"
 NO_PASSWORD = "FLOWER_UNAUTHENTICATED_API"  # noqa: S105
@@ -42,7 +45,7 @@ def set_up(settings: Settings) -> None:
             handler.setFormatter(lines)
     warn_of_settings(settings)
     check_port(options)
-    show_arguments(options)
+    show_updates(options)
     show_backlog(settings)
     require_password(options, settings)
     protect_monitoring()
@@ -66,12 +69,23 @@ def check_port(options: Any) -> None:
         )
 
 
-def show_arguments(options: Any) -> None:
-    """Show the arguments column instead of the name, which is the same for all tasks. The arguments hold the update's
-    kind, chat and id, never its text.
+def show_updates(options: Any) -> None:
+    """Show kind, chat and attempt instead of the name, which is the same for all tasks. The id has that of the update;
+    its text is never shown.
     """
+    from flower.views import tasks
+
+    as_dict = tasks.as_dict
+
+    def with_columns(task: Any) -> dict[str, Any]:
+        shown = OF_UPDATE.match(str(task.args or ""))
+        kind, chat = shown.groups() if shown else ("", "")
+        return {**as_dict(task), "kind": kind, "chat": chat or "", "attempt": getattr(task, "attempt", "")}
+
+    tasks.as_dict = with_columns
+    tasks.TASK_COLUMNS |= {"kind": "Kind", "chat": "Chat", "attempt": "Attempt"}
     if options.tasks_columns == DEFAULT_COLUMNS:
-        options.tasks_columns = "uuid,args,state,received,runtime,worker"
+        options.tasks_columns = "uuid,kind,chat,attempt,state,received,runtime,worker"
 
 
 def require_password(options: Any, settings: Settings) -> None:

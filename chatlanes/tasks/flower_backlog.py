@@ -1,12 +1,13 @@
 """The backlog on Flower's broker page.
 
 Flower shows the length of a queue's list, which holds only messages that are ready: one for each lane. The rows added
-here count the messages that wait behind them, those that workers have, and retries. Flower's API for queue lengths is
-unchanged.
+here count the messages that wait behind them, those that workers have, and retries. The queues of a group are one row,
+which opens. Flower's API for queue lengths is unchanged.
 """
 
 import asyncio
 from collections.abc import Iterable
+from html import escape
 from typing import Any
 
 from redis import Redis
@@ -32,6 +33,22 @@ def show_backlog(settings: Settings) -> None:
         return BrokerWithBacklog(get_broker(self), settings)
 
     BrokerView.get_broker = with_backlog
+    render_string = BrokerView.render_string
+
+    def with_queues(self: Any, name: str, **values: Any) -> bytes:
+        page: bytes = render_string(self, name, **values)
+        for row in values.get("queues", ()):
+            if row.get("queues"):
+                page = page.replace(f"<td>{escape(row['name'])}</td>".encode(), f"<td>{opening(row)}</td>".encode(), 1)
+        return page
+
+    BrokerView.render_string = with_queues
+
+
+def opening(row: Row) -> str:
+    """HTML: the name of the row, which opens a list of its queues."""
+    items = "".join(f"<li>{escape(each['name'])}: {each['messages_ready']} ready</li>" for each in row["queues"])
+    return f"<details><summary>{escape(row['name'])}</summary><ul>{items}</ul></details>"
 
 
 class BrokerWithBacklog:
@@ -52,22 +69,23 @@ class BrokerWithBacklog:
 
 
 def rows(client: Redis, groups: list[str], queues: list[Row]) -> list[Row]:
-    """The rows of the groups, then `queues`, where the length of a lane queue is its number of ready messages."""
-    ours = [queue for queue in queues if keys.group_of(queue["name"]) in groups]
-    others = [queue for queue in queues if queue not in ours]
-    ready = [{"name": queue["name"], "messages_ready": queue["messages"]} for queue in ours]
+    """The rows of the groups, each with its queues, and the other `queues`. The length of a lane queue is its number of
+    ready messages.
+    """
+    others = [queue for queue in queues if keys.group_of(queue["name"]) not in groups]
     store, lanes = Store(client), []
     for group in groups:
         pending = store.pending(group)
-        if pending or any(keys.group_of(queue["name"]) == group for queue in ours):
-            of_group = [queue["messages_ready"] for queue in ready if keys.group_of(queue["name"]) == group]
+        ours = [queue for queue in queues if keys.group_of(queue["name"]) == group]
+        if pending or ours:
+            ready = [{"name": queue["name"], "messages_ready": queue["messages"]} for queue in ours]
             name = f"{group}.*, all lanes (details: chatlanes lanes status)"
-            lanes.append({"name": name, "messages": pending, "messages_ready": sum(of_group)})
+            counts = {"messages": pending, "messages_ready": sum(each["messages_ready"] for each in ready)}
+            lanes.append({"name": name, **counts, "queues": ready})
     return [
         *lanes,
         {"name": "handed out to workers", "messages_unacknowledged": int(client.zcard(keys.LEASES))},
         {"name": "waiting for a retry", "messages": inspection.delayed(client)},
         {"name": "buried", "messages": int(client.zcard(keys.DEAD))},
-        *ready,
         *others,
     ]

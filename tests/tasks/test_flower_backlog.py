@@ -27,6 +27,11 @@ def test_what_waits_behind_others_is_counted(redis_url: str) -> None:
     assert "chatlanes lanes status" in everything["name"]
     assert shown["handed out to workers"]["messages_unacknowledged"] == 1
     assert (shown["waiting for a retry"]["messages"], shown["buried"]["messages"]) == (0, 0)
-    assert shown["updates.1"] == {"name": "updates.1", "messages_ready": 1}
+    # And the queues are in the row of their group, which opens
+    assert everything["queues"] == [
+        {"name": "updates.0", "messages_ready": 0},
+        {"name": "updates.1", "messages_ready": 1},
+    ]
+    assert not {"updates.0", "updates.1"} & set(shown)
     # And another queue is as Flower has it
     assert shown["celery"] == {"name": "celery", "messages": 0}

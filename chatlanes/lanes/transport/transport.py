@@ -151,6 +151,10 @@ class _LanesMixin(Connection):
         stock_cls = super().get_transport_cls()
         return _INSTEAD_OF.get(stock_cls, stock_cls)
 
+    def as_uri(self, include_password: bool = False, *more: Any, **others: Any) -> str:
+        """Shows a hidden password only if there is one; kombu shows one always."""
+        return str(super().as_uri(include_password or not self.password, *more, **others))
+
     def __eqhash__(self) -> Any:
         """The key of kombu's pools, which all apps of the process share."""
         return HashedSeq(LanesConnection, super().__eqhash__())

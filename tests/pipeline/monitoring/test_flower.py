@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -47,6 +48,12 @@ class Flower:
     def task(self, update: int) -> dict[str, Any]:
         return dict(self.api("tasks").get(f"{BOT_ID}:{update}", {}))
 
+    def row(self, update: int) -> dict[str, Any]:
+        """The update in the table of tasks."""
+        query = {"draw": 1, "start": 0, "length": 50, "order[0][column]": 0, "columns[0][data]": "received"}
+        found = self._session.get(f"{self._url}/tasks/datatable", params=query, timeout=30).json()["data"]
+        return next(dict(row) for row in found if row["uuid"] == f"{BOT_ID}:{update}")
+
     def terminate(self, update: int) -> None:
         answer = self._session.post(f"{self._url}/api/task/revoke/{BOT_ID}:{update}?terminate=true", timeout=30)
         answer.raise_for_status()
@@ -77,6 +84,12 @@ def test_flower_shows_updates_without_their_text(make_pipeline: MakePipeline) ->
         assert task["name"] == "tasks.update"
         assert task["args"] == f"(message, chat {chat}, update {update})"
         assert task["kwargs"] == "{}"
+        row = flower.row(update)
+        attempt = 1 if update == good else 2
+        assert (row["kind"], row["chat"], row["attempt"]) == ("message", str(chat), attempt)
+    # And its table has these columns
+    columns = re.findall(r'data-column="(\w+)"', flower.page("tasks"))
+    assert columns == ["uuid", "kind", "chat", "attempt", "state", "received", "runtime", "worker"]
     # And failures are shown with their traceback
     assert flower.task(good)["retried"] is None
     assert flower.task(again)["retried"]
@@ -129,10 +142,12 @@ def test_flower_shows_how_many_updates_are_ready_in_each_queue(make_pipeline: Ma
     assert set(lengths) == {"broadcasts.0", "celery", "updates.0", "updates.1", "updates.express"}
     assert lengths["updates.0"] == pipeline.redis.llen("updates.0") > 0
     assert lengths["updates.1"] == pipeline.redis.llen("updates.1") > 0
-    # And Flower's broker page shows the queues
+    # And Flower's broker page shows the queues in one row that opens, and no password, because there is none
     page = flower.page("broker")
-    assert "updates.0" in page
-    assert "updates.1" in page
+    [row] = re.findall(r"<summary>updates\.\*, all lanes .*?</details>", page)
+    assert re.findall(r"<li>(updates\.\w+): \d+ ready</li>", row) == ["updates.0", "updates.1", "updates.express"]
+    assert "<td>updates.0</td>" not in page
+    assert str(pipeline.settings["REDIS_URL"]) in page
     pipeline.open("a")
     pipeline.drained()
     until(lambda: sum(flower.lengths().values()) == 0)
