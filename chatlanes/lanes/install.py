@@ -36,7 +36,7 @@ from chatlanes.lanes.worker.forced_exit import ANSWER_WITHIN_S, ForcedExit
 from chatlanes.lanes.worker.interrupt_listener import InterruptListener
 from chatlanes.lanes.worker.prefork import end_with_parent, keep_written_jobs, replace_dead_children_at_once
 from chatlanes.lanes.worker.receiving import BuryUnrunnable
-from chatlanes.lanes.worker.shutdown import ShutdownStep, fix_pool_shutdown
+from chatlanes.lanes.worker.shutdown import ColdExit, ShutdownStep, fix_pool_shutdown
 from chatlanes.lanes.worker.stopping import is_stopping, share_with_children
 from chatlanes.lanes.worker.task import LaneTask, Trace
 
@@ -194,6 +194,7 @@ class LanesStep(bootsteps.StartStopStep):
         keep_written_jobs(worker.pool, worker.app.lanes.in_flight.release_ids)
         replace_dead_children_at_once(worker.pool)
         fix_pool_shutdown(worker.pool)
+        ColdExit(worker)
         broker = worker.app.connection_for_write()
         ForcedExit(worker.app.lanes.in_flight, partial(connect_like, broker, ANSWER_WITHIN_S)).start()
 

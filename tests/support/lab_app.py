@@ -22,6 +22,7 @@ from celery import Celery, chord, group
 from celery.concurrency import prefork
 from celery.concurrency.asynpool import AsynPool
 from celery.exceptions import Ignore, Reject
+from celery.worker.consumer import Consumer
 from kombu import Queue
 
 from chatlanes import lanes
@@ -56,14 +57,18 @@ def build(
     only_wakeups: bool = False,
     sweeps: bool = True,
     ends_with_parent: bool = True,
+    hangs_in: str = "",
     **conf: Any,
 ) -> Celery:
     """Build the app. `ca` is the CA certificate for `rediss://`; `options` are the transport options.
 
     With `only_wakeups`, a worker does not poll for ready messages: it depends on wake-ups. Without `sweeps`, it does
     not sweep periodically, only for a reason. Children ask the kernel to be killed when their parent dies. Without
-    `ends_with_parent`, they are as late as a child whose parent dies before it can ask.
+    `ends_with_parent`, they are as late as a child whose parent dies before it can ask. `hangs_in` is a method of
+    the consumer that never returns, which Celery calls in its handler of SIGQUIT.
     """
+    if hangs_in:
+        setattr(Consumer, hangs_in, lambda _: os.read(os.pipe()[0], 1))
     if not ends_with_parent:
         prefork.platforms.set_pdeathsig = _wait_for_parent_to_die
     if not sweeps:

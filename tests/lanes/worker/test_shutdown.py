@@ -97,6 +97,26 @@ def test_a_cold_shutdown_waits_for_uninterruptible_handlers(make_lab: LabMaker, 
     assert "Traceback" not in worker.log
 
 
+def test_a_cold_shutdown_that_hangs_ends_the_worker(make_lab: LabMaker, pool: tuple[str, int]) -> None:
+    # Given a worker that runs a message, and Celery's handler of SIGQUIT never returns
+    lab = make_lab(options={"lease_seconds": 5}, hangs_in="cancel_active_requests")
+    lab.publish_many({"runs": ["lane"], "waits": ["lane"]}, gate="open")
+    worker = lab.worker(*pool)
+    lab.started("runs")
+    # When the worker gets SIGQUIT
+    worker.signal(signal.SIGQUIT)
+    # Then it ends, in threads as soon as the message has ended
+    if pool[0] == "threads":
+        worker.tells("the shutdown hangs")
+        lab.open("open")
+    assert worker.exit_code() == 1
+    # And the next worker runs what has not run
+    lab.open("open")
+    lab.worker("solo")
+    lab.drained()
+    assert ids(lab.history, "end") == ["runs", "waits"]
+
+
 @pytest.mark.parametrize(("pool", "deploys"), [("solo", 2), ("prefork", 4), ("threads", 2), ("gevent", 2)])
 def test_replaced_workers_run_everything_once(lab: Lab, pool: str, deploys: int) -> None:
     # Given more messages than any of these workers can run
