@@ -7,13 +7,12 @@ Does not count updates.
 
 import logging
 from collections.abc import Callable, Sequence
-from inspect import iscoroutinefunction
 from typing import Any
 
 from chatlanes.poller.offset import has_id
 from chatlanes.settings import Settings
 from chatlanes.settings.checks import kinds
-from chatlanes.settings.imports import ImportPathError, import_callable
+from chatlanes.settings.imports import ImportPathError, import_function
 from chatlanes.updates import copy_of
 from chatlanes.updates.decoding import CutUpdate
 
@@ -33,7 +32,7 @@ class Filter:
         """Raises FilterError."""
         self._allowed = frozenset(settings.allowed_updates or ())
         self._kinds, self._function = _parse(settings.filter, settings.name_of("filter"))
-        self._logged: set[type[Exception]] = set()
+        self._logged: set[type[BaseException]] = set()
 
     def admitted(self, updates: Sequence[Any]) -> list[Any]:
         """The admitted updates, in their order."""
@@ -45,7 +44,7 @@ class Filter:
             return True
         try:
             return bool(wants(copy_of(update)))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if type(error) not in self._logged:
                 self._logged.add(type(error))
                 log.exception("FILTER failed for update %d, which is admitted; logged once", update["update_id"])
@@ -57,10 +56,7 @@ def _parse(text: str | None, setting: str) -> tuple[frozenset[str], Wants | None
         return frozenset(), None
     if ":" not in text:
         return frozenset(kinds(text)), None
-    function = import_callable(setting, text, FilterError)
-    if iscoroutinefunction(function):
-        raise FilterError(f"{setting}={text} is an async function; name one that returns True to admit an update.")
-    return frozenset(), function
+    return frozenset(), import_function(setting, text, "True to admit an update", FilterError)
 
 
 def of_kinds(updates: Sequence[Any], kinds: frozenset[str]) -> list[Any]:

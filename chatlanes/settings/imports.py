@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from inspect import iscoroutinefunction
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -33,11 +34,14 @@ class BotImportError(ImportPathError):
     """BOT does not name a bot."""
 
 
-def import_callable(setting: str, path: str, error: type[ImportPathError] = ImportPathError) -> Callable[..., Any]:
-    """The function at `path`, the value of `setting`. Raises `error` with one sentence."""
+def import_function(setting: str, path: str, returns: str, error: type[ImportPathError]) -> Callable[..., Any]:
+    """The function at `path`, the value of `setting`, which is not async. Raises `error` with one sentence."""
     found = import_object(setting, path, error)
     check_callable(setting, path, found, error)
-    return found
+    if iscoroutinefunction(found):
+        raise error(f"{setting}={path} is an async function; name one that returns {returns}.")
+    function: Callable[..., Any] = found
+    return function
 
 
 def check_callable(setting: str, path: str, found: Any, error: type[ImportPathError] = ImportPathError) -> None:

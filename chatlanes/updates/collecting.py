@@ -4,7 +4,6 @@ The name depends on nothing but the update. Payments, commands, edits and servic
 album's parts always are. Two updates of different chats never have the same name, except by a user's own function.
 """
 
-import re
 import reprlib
 from collections.abc import Callable
 from functools import cache
@@ -13,9 +12,9 @@ from typing import Any
 from chatlanes.lanes.protocol.commands import Group
 from chatlanes.settings import Settings
 from chatlanes.settings.checks import NO_COLLECT
-from chatlanes.settings.imports import ImportPathError, import_callable
+from chatlanes.settings.imports import ImportPathError, import_function
 from chatlanes.updates.parsing import ParsedUpdate, text_id
-from chatlanes.updates.routing import KeysError, copy_of, is_express
+from chatlanes.updates.routing import KeysError, copy_of, explained, is_express, is_name
 
 #: From an update to the name of its group, or None.
 GroupName = Callable[[dict[str, Any], ParsedUpdate], str | None]
@@ -29,8 +28,6 @@ CONTENT = frozenset(
     }
 )
 PAID = frozenset({"successful_payment", "refunded_payment"})
-
-_NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,256}")
 
 
 class CollectError(ImportPathError):
@@ -87,20 +84,20 @@ def _place(parsed: ParsedUpdate) -> str:
 
 @cache
 def _custom(collect: str) -> GroupName:
-    function = import_callable("COLLECT", collect, CollectError)
+    function = import_function("COLLECT", collect, "the name of a group, or None", CollectError)
 
     def by_function(update: dict[str, Any], parsed: ParsedUpdate) -> str | None:
         if is_payment(parsed):
             return None
-        try:
+        with explained(f"{collect} (COLLECT)"):
             name = function(copy_of(update))
-        except Exception as failure:
-            raise KeysError(f"{collect} (COLLECT) failed with {type(failure).__name__}: {failure}") from failure
-        if name is not None and not (isinstance(name, str) and _NAME.fullmatch(name)):
-            raise KeysError(
-                f"{collect} (COLLECT) must return None, or a name with 1 to 256 characters and no control characters, "
-                f"not {reprlib.repr(name)}"
-            )
-        return name
+            if name is None:
+                return None
+            if not is_name(name):
+                raise KeysError(
+                    f"{collect} (COLLECT) must return None, or a name with 1 to 256 characters and no control "
+                    f"characters, not {reprlib.repr(name)}"
+                )
+            return str.__str__(name)
 
     return by_function

@@ -5,7 +5,9 @@ process. They depend on nothing but the update.
 """
 
 import re
-from collections.abc import Callable
+import reprlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import cache
 from typing import Any
@@ -14,8 +16,10 @@ from zlib import crc32
 import orjson
 
 from chatlanes.lanes.errors import PublishRefused
-from chatlanes.lanes.protocol.commands import check_lanes
-from chatlanes.settings.imports import ImportPathError, import_callable
+from chatlanes.lanes.protocol.commands import MOST_LANES, check_lanes
+from chatlanes.logs import Secrets
+from chatlanes.logs.errors import message_of
+from chatlanes.settings.imports import ImportPathError, import_function
 from chatlanes.updates.parsing import ParsedUpdate, chat_of, kind_of, parse
 
 __all__ = ["KeysError", "OrderByError", "chat_of", "check_order_by", "is_express", "keys_of", "kind_of", "queue_of"]
@@ -30,7 +34,7 @@ EXPRESS_KINDS = frozenset({"pre_checkout_query", "shipping_query"})
 #: The one key of ORDER_BY=bot.
 WHOLE_BOT = "bot"
 
-_KEY = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,256}")
+_NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,256}")
 
 
 class OrderByError(ImportPathError):
@@ -147,14 +151,11 @@ def _actors(parsed: ParsedUpdate) -> list[str]:
 
 @cache
 def _custom(order_by: str) -> Order:
-    function = import_callable("ORDER_BY", order_by, OrderByError)
+    function = import_function("ORDER_BY", order_by, "a list of keys", OrderByError)
 
     def by_function(update: dict[str, Any]) -> list[str]:
-        try:
-            keys = function(copy_of(update))
-        except Exception as failure:
-            raise KeysError(f"{order_by} (ORDER_BY) failed with {type(failure).__name__}: {failure}") from failure
-        return _checked(order_by, keys)
+        with explained(f"{order_by} (ORDER_BY)"):
+            return _checked(order_by, function(copy_of(update)))
 
     return by_function
 
@@ -162,9 +163,29 @@ def _custom(order_by: str) -> Order:
 def _checked(order_by: str, keys: Any) -> list[str]:
     if not isinstance(keys, list):
         raise KeysError(f"{order_by} (ORDER_BY) must return a list of keys, not {type(keys).__name__}")
+    if len(keys) > MOST_LANES:
+        raise KeysError(f"{order_by} (ORDER_BY) returned {len(keys):,} keys: an update has at most {MOST_LANES}")
     for key in keys:
-        if not isinstance(key, str) or not _KEY.fullmatch(key):
+        if not is_name(key):
             raise KeysError(
-                f"{order_by} (ORDER_BY): {key!r} is not a key: a key has 1 to 256 characters, no control characters"
+                f"{order_by} (ORDER_BY): {reprlib.repr(key)} is not a key: a key has 1 to 256 characters, no control "
+                "characters"
             )
-    return keys
+    return list(map(str.__str__, keys))  # not a member of an Enum, whose text depends on the version of Python
+
+
+def is_name(value: object) -> bool:
+    """True for a text that can be a key, or the name of a group."""
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
+
+
+@contextmanager
+def explained(function: str) -> Iterator[None]:
+    """Wraps a call of a user's function. Raises KeysError, whatever the function raises or returns."""
+    try:
+        yield
+    except KeysError:
+        raise
+    except (Exception, SystemExit) as failure:
+        text = message_of(failure, Secrets())
+        raise KeysError(f"{function} failed with {type(failure).__name__}: {text}") from failure

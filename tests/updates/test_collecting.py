@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -145,6 +146,55 @@ def test_a_function_is_not_asked_about_payments() -> None:
 def test_a_name_that_is_not_one_is_refused(language: Any, problem: str) -> None:
     with pytest.raises(KeysError, match=rf"test_collecting:by_language \(COLLECT\) {problem}"):
         name_of(new(**{"from": {"language_code": language}}), f"{__name__}:by_language")
+
+
+class Shy:
+    def __repr__(self) -> str:
+        raise LookupError
+
+
+class Silent(Exception):  # noqa: N818
+    __str__ = Shy.__repr__
+
+
+class Language(str, Enum):  # noqa: UP042 - its text depends on the version of Python
+    DE = "de"
+
+
+@pytest.mark.parametrize(
+    "result",
+    [Shy(), 10**5000, ["x" * 10**6], Silent(), ValueError("x" * 10**6), SystemExit(3)],
+    ids=["shy", "huge", "long", "silent", "large", "exits"],
+)
+def test_whatever_a_function_does_is_a_short_error(result: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RESULTS, "result", result)
+    with pytest.raises(KeysError, match=rf"^{__name__}:hostile \(COLLECT\) ") as caught:
+        name_of(new(text="a"), f"{__name__}:hostile")
+    assert len(str(caught.value)) < 3_000
+
+
+RESULTS: dict[str, Any] = {}
+
+
+def hostile(update: dict[str, Any]) -> Any:
+    if isinstance(found := RESULTS["result"], BaseException):
+        raise found
+    return found
+
+
+async def later(update: dict[str, Any]) -> str:
+    return "a"
+
+
+def test_a_name_is_a_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RESULTS, "result", Language.DE)
+    name = name_of(new(text="a"), f"{__name__}:hostile")
+    assert (type(name), name) == (str, "de")
+
+
+def test_an_async_function_is_found_at_start() -> None:
+    with pytest.raises(CollectError, match="is an async function; name one that returns the name of a group"):
+        grouping(settings_of("redis://unused", COLLECT=f"{__name__}:later"))
 
 
 def test_a_function_that_raises_is_named() -> None:

@@ -337,6 +337,57 @@ def test_invalid_list_of_keys_is_refused(own, number, result, complaint):
         keys_of({}, f"own_bad{number}:keys")
 
 
+#: What no function should do: values and errors that cannot be shown, or end a process.
+HOSTILE_FUNCTIONS = """
+import sys
+from enum import Enum
+
+class Shy:
+    def __repr__(self): raise LookupError
+class Endless(list):
+    def __iter__(self): raise MemoryError
+    def __len__(self): return 1
+class Silent(Exception):
+    def __str__(self): raise LookupError
+class Named(str, Enum):
+    DE = "de"
+
+def fails(error): raise error
+RESULTS = {
+    "shy": lambda update: [Shy()], "endless": lambda update: Endless(), "huge": lambda update: [10**5000],
+    "silent": lambda update: fails(Silent()), "exits": lambda update: sys.exit(3),
+    "large": lambda update: fails(ValueError("x" * 10**6)), "many": lambda update: ["k"] * 10**7,
+    "long": lambda update: ["x" * 10**8], "deep": lambda update: [eval("[" * 90 + "]" * 90)],
+    "recursive": lambda update: RESULTS["recursive"](update), "stop": lambda update: next(iter([])),
+}
+globals().update(RESULTS)
+def enum(update): return [Named.DE]
+async def later(update): return ["k"]
+"""
+HOSTILE = ["shy", "endless", "huge", "silent", "exits", "large", "many", "long", "deep", "recursive", "stop"]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_whatever_a_custom_function_does_is_a_short_error(own, name):
+    own("own_hostile", HOSTILE_FUNCTIONS)
+    with pytest.raises(KeysError) as caught:
+        keys_of({}, f"own_hostile:{name}")
+    assert str(caught.value).startswith(f"own_hostile:{name} (ORDER_BY)")
+    assert len(str(caught.value)) < 3_000
+
+
+def test_a_custom_key_is_a_plain_text(own):
+    own("own_hostile", HOSTILE_FUNCTIONS)
+    [key] = keys_of({}, "own_hostile:enum")
+    assert (type(key), key) == (str, "de")
+
+
+def test_a_custom_async_function_is_found_at_start(own):
+    own("own_hostile", HOSTILE_FUNCTIONS)
+    with pytest.raises(OrderByError, match="is an async function; name one that returns a list of keys"):
+        check_order_by("own_hostile:later")
+
+
 @pytest.mark.parametrize(
     ("path", "complaint"),
     [

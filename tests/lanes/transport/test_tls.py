@@ -74,6 +74,25 @@ def test_a_certificate_of_an_unknown_authority_is_refused(
     assert lab.state_of("m") == "ready"
 
 
+def test_a_certificate_of_another_host_is_refused(
+    make_lab: LabMaker, tls_server: Server, authority: tuple[trustme.CA, Path]
+) -> None:
+    lab = make_lab(tls_server.url, ca=str(authority[1]))
+    lab.client.flushall()
+    lab.publish("m", ["lane"])
+    # Given another name of the server, which its certificate does not have
+    url = tls_server.url.replace("127.0.0.1", "localhost")
+    other = make_lab(url, ca=str(authority[1]))
+    with pytest.raises(redis.ConnectionError, match="Hostname mismatch"):
+        other.client.ping()
+    settings = load(env={"REDIS_URL": url, "REDIS_CA": str(authority[1])}, env_file=None)
+    with connect_to(settings) as client, pytest.raises(redis.ConnectionError, match="Hostname mismatch"):
+        client.ping()
+    worker = other.worker("solo", is_awaited=False)
+    worker.tells("Hostname mismatch")
+    assert lab.state_of("m") == "ready"
+
+
 def test_our_own_connections_trust_redis_ca(
     tls_server: Server, authority: tuple[trustme.CA, Path], tmp_path: Path
 ) -> None:

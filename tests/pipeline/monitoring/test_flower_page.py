@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from chatlanes.sandbox.ports import free_port
 from tests.pipeline.conftest import MakePipeline
+from tests.sandbox.page.test_foreign_pages import fetches, foreign_site, forged, posts_a_form
 from tests.support.browser import browser
 from tests.support.pipeline import BOT_ID, message
 from tests.support.waiting import until
@@ -46,6 +47,49 @@ def test_flower_requires_its_generated_password(make_pipeline: MakePipeline) -> 
         page.goto(f"{url}/task/{BOT_ID}:{failing}")
         expect(page.locator("body")).to_contain_text("RuntimeError: attempt 1 of")
         expect_queues(page, url)
+
+
+def test_no_foreign_page_can_use_a_flower_with_a_password(make_pipeline: MakePipeline) -> None:
+    # Given Flower as in production, and a browser that is logged in to it
+    pipeline = make_pipeline()
+    port = free_port()
+    flower = pipeline.flower(port, FLOWER_BASIC_AUTH="admin:letters8", FLOWER_UNAUTHENTICATED_API="false")
+    url, login = f"http://127.0.0.1:{port}", ("admin", "letters8")
+    until(lambda: status_of(f"{url}/healthcheck"))
+    worker = pipeline.worker("solo", 1)
+    until(lambda: "w1@test" in requests.get(f"{url}/api/workers?status=true", auth=login, timeout=30).text)
+    apply, shutdown = f"{url}/api/task/async-apply/tasks.update", f"{url}/api/worker/shutdown/w1@test"
+    with browser() as window, foreign_site() as site:
+        link = f"http://admin:letters8@127.0.0.1:{port}"
+        own = window.new_page()
+        own.goto(link)
+        expect(own.locator("#workers-table")).to_contain_text("w1@test")
+        # When a page of another site sends requests with the browser's login
+        page = window.new_page()
+        page.goto(site)
+        fetches(page, apply, forged("a forged update"))
+        fetches(page, shutdown, "")
+        # And reads a page
+        read = "url => fetch(url, {credentials: 'include'}).then(answer => answer.text(), () => '')"
+        assert page.evaluate(read, f"{url}/api/tasks") == ""
+        # And posts forms
+        for action in (apply, shutdown):
+            page = window.new_page()
+            page.goto(site)
+            assert posts_a_form(page, action, forged("a forged update")) in (401, 403)
+        # And the same from outside of a browser, with a browser's headers of another site
+        for header in (
+            {"Sec-Fetch-Site": "cross-site"},
+            {"Sec-Fetch-Site": "same-site"},
+            {"Origin": site.rstrip("/")},
+            {"Origin": "null"},
+        ):
+            assert requests.post(shutdown, headers=header, auth=login, timeout=30).status_code == 403
+    # Then nothing has happened
+    assert worker.is_running()
+    assert pipeline.history == []
+    assert "tasks.update" not in requests.get(f"{url}/api/tasks", auth=login, timeout=30).text
+    flower.stop()
 
 
 def expect_queues(page: Page, url: str) -> None:
