@@ -115,15 +115,18 @@ def test_only_the_proxys_forwarded_address_counts(start_receiver: StartReceiver)
     behind = start_receiver(WEBHOOK_NETWORKS="telegram")
     bare = start_receiver(WEBHOOK_NETWORKS="telegram", WEBHOOK_TRUSTED_PROXIES="192.0.2.1")
 
-    def send(receiver: ReceiverProcess, forwarded: str = "") -> int:
-        headers = {**SENT, **({"X-Forwarded-For": forwarded} if forwarded else {})}
+    def send(receiver: ReceiverProcess, forwarded: str = "", header: str = "X-Forwarded-For") -> int:
+        headers = {**SENT, **({header: forwarded} if forwarded else {})}
         return requests.post(receiver.url, json=update(1), headers=headers, timeout=WITHIN_S).status_code
 
     # Then the last address that the proxy added counts
     assert send(behind, "149.154.167.220") == 200
     assert send(behind, "149.154.167.220, 198.51.100.7") == 403
     assert send(behind, "198.51.100.7, 91.108.4.5") == 200
-    assert send(behind) == 403
+    assert [send(behind), send(behind, "unknown"), send(behind, ",,")] == [403, 403, 403]
+    # And no other header does
+    assert {send(behind, "149.154.167.220", name) for name in ("X-Real-IP", "X_Forwarded_For", "Client-IP")} == {403}
+    assert send(behind, "for=149.154.167.220", "Forwarded") == 403
     # And the header of any other client is ignored
     assert send(bare, "149.154.167.220") == 403
 
