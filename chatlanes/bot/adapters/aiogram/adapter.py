@@ -2,8 +2,8 @@
 
 The dispatcher processes each update completely on this process's event loop; a returned method is executed, an error
 that no error handler handles fails the attempt, and states are stored with the update. A Dispatcher without a Bot gets
-one with BOT_TOKEN. Start-up and shutdown callbacks run once per process. With COLLECT it gets the newest update, and
-handlers get all of them by name, as `updates` and `album`.
+one with BOT_TOKEN. Start-up and shutdown callbacks run once per process. With COLLECT it gets the newest update, with
+the texts of all, and handlers get all of them by name, as `updates` and `album`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aiogram.types import Message, Update
 from aiogram.types.base import TelegramObject
 from pydantic import ValidationError
 
-from chatlanes.bot.adapters import bridge, storage_json
+from chatlanes.bot.adapters import bridge, collected, storage_json
 from chatlanes.bot.adapters.aiogram.calls import BridgedSession
 from chatlanes.bot.adapters.aiogram.state import UpdateStorage
 from chatlanes.bot.adapters.errors import UnreadableUpdateError, check_token, is_interruption
@@ -63,7 +63,8 @@ def bot_of(found: Any, api: BotApi, label: str) -> Bot:
         # By name, for handlers that ask for them; a value that the bot itself gave this name has precedence.
         named = {"album": list(_messages(updates)), "updates": updates, **dispatcher.workflow_data}
         named.pop("bot", None)
-        answer = await dispatcher.feed_update(bot, updates[-1], **named)
+        update = updates[-1] if len(updates) == 1 else _update(collected.newest(ctx.updates), bot)
+        answer = await dispatcher.feed_update(bot, update, **named)
         if isinstance(answer, TelegramMethod):
             await bot(answer)
 

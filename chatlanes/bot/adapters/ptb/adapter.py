@@ -3,7 +3,8 @@
 Each update is processed completely on this process's event loop, including handlers with block=False and tasks of the
 application; error handlers run, and the failure still fails the attempt. chat_data, user_data and conversations are
 read before each update and stored with it (data.py). Jobs are updates too (job_queue.py). The updater and update
-processor are not used. With COLLECT it processes the newest update; `context.updates` are all of them.
+processor are not used. With COLLECT it processes the newest update, with the texts of all;
+`context.updates` are all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from telegram import Update
 from telegram.error import NetworkError, RetryAfter
 from telegram.ext import Application
 
-from chatlanes.bot.adapters import storage_json
+from chatlanes.bot.adapters import collected, storage_json
 from chatlanes.bot.adapters.errors import check_token, warn_of_address
 from chatlanes.bot.adapters.ptb.buttons import Buttons
 from chatlanes.bot.adapters.ptb.calls import BridgedRequest
@@ -70,9 +71,10 @@ class PtbRunner:
         if ctx.kind == KIND:
             await (self._time_out(ctx) if TIMEOUT in ctx.update[KIND] else self._run_job(ctx))
             return
-        updates = [Update.de_json(update, self._application.bot) for update in ctx.updates]
+        bot = self._application.bot
+        updates = [Update.de_json(update, bot) for update in ctx.updates]
         updates_here.set(updates)
-        update = updates[-1]
+        update = updates[-1] if len(updates) == 1 else Update.de_json(collected.newest(ctx.updates), bot)
         assert self._keeper  # noqa: S101  begun
         async with self._keeper.kept(update), self._buttons.kept(update), no_failures():
             await self._application.process_update(update)

@@ -15,6 +15,7 @@ from telebot.handler_backends import FileHandlerBackend, MemoryHandlerBackend
 from telebot.storage import StateMemoryStorage, StatePickleStorage
 from telebot.types import Update
 
+from chatlanes.bot.adapters.collected import newest
 from chatlanes.bot.adapters.errors import check_token
 from chatlanes.bot.adapters.telebot import calls
 from chatlanes.bot.adapters.telebot.errors import ErrorCollector, raising_failures
@@ -59,7 +60,7 @@ def _of_sync(found: TeleBot, api: BotApi) -> Bot:
     def handle(ctx: Context) -> None:
         with raising_failures():
             # One at a time, because telebot sorts a batch by kind.
-            found.process_new_updates([Update.de_json(ctx.update)])
+            found.process_new_updates([Update.de_json(newest(ctx.updates))])
 
     return Bot(handle)
 

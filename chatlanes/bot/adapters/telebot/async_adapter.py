@@ -18,6 +18,7 @@ from telebot.asyncio_storage import StateMemoryStorage, StatePickleStorage
 from telebot.asyncio_storage.base_storage import StateDataContext, StateStorageBase
 from telebot.types import Update
 
+from chatlanes.bot.adapters.collected import newest
 from chatlanes.bot.adapters.startup.async_handler import AsyncHandler
 from chatlanes.bot.adapters.startup.lifetime import Steps
 from chatlanes.bot.adapters.telebot import async_calls
@@ -49,7 +50,7 @@ def bot_of(found: AsyncTeleBot, api: BotApi) -> Bot:
         _begun.set(begun)
         with raising_failures():
             try:
-                await found.process_new_updates([Update.de_json(ctx.update)])
+                await found.process_new_updates([Update.de_json(newest(ctx.updates))])
             finally:
                 outcomes = await asyncio.gather(*begun, return_exceptions=True)
         for outcome in outcomes:
