@@ -30,7 +30,7 @@ from chatlanes.lanes.protocol.pipelined_pool import PipelinedPool
 from chatlanes.lanes.protocol.scripts import script
 from chatlanes.lanes.protocol.server import check_server
 from chatlanes.lanes.protocol.store import Store
-from chatlanes.lanes.transport import release_5_6
+from chatlanes.lanes.transport import publish, release_5_6
 from chatlanes.lanes.transport.transport import LanesConnection, LanesTransport
 from chatlanes.lanes.worker.forced_exit import ANSWER_WITHIN_S, ForcedExit
 from chatlanes.lanes.worker.interrupt_listener import InterruptListener
@@ -119,6 +119,7 @@ def install(app: Celery, *, fast: bool | Callable[[], bool] = True) -> Lanes:
     """
     app.amqp.Connection = LanesConnection
     app._pool = app.amqp._producer_pool = None  # those of an app that has connected before
+    app.send_task = partial(_send_task, app)
     app.lanes = Lanes(app, fast)
     app.task_cls = LaneTask
     app.control_cls = "chatlanes.lanes.worker.termination:LanesControl"
@@ -135,6 +136,22 @@ def install(app: Celery, *, fast: bool | Callable[[], bool] = True) -> Lanes:
     import_module("chatlanes.lanes.monitoring.remote_control")
     log_filters.install()
     return app.lanes
+
+
+def _send_task(
+    app: Celery,
+    name: str,
+    args: Any = None,
+    kwargs: Any = None,
+    countdown: Any = None,
+    eta: Any = None,
+    task_id: str | None = None,
+    *more: Any,
+    **options: Any,
+) -> Any:
+    """Celery's `send_task`, which every publish of a task calls, with the id of a `once`."""
+    task_id = task_id or publish.id_of(options.get("headers"))
+    return type(app).send_task(app, name, args, kwargs, countdown, eta, task_id, *more, **options)
 
 
 def _add_defaults(source: Any, **_: Any) -> None:

@@ -228,6 +228,13 @@ def test_bootsteps_can_be_added() -> None:
     )
 
 
+def test_every_publish_of_a_task_calls_send_task() -> None:
+    assert "return app.send_task(" in inspect.getsource(Task.apply_async), "install.py replaces it"
+    assert list(inspect.signature(Celery.send_task).parameters)[1:7] == [
+        *("name", "args", "kwargs", "countdown", "eta", "task_id")
+    ], "install.py: _send_task"
+
+
 def test_connections_of_an_app_can_have_their_own_class() -> None:
     assert "return self.amqp.Connection(" in inspect.getsource(Celery._connection), "install.py sets it"
     for scheme, cls in (("redis", stock.Transport), ("rediss", stock.Transport), ("sentinel", stock.SentinelTransport)):

@@ -5,8 +5,10 @@ Refuses messages whose order a lane cannot keep: see `row`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import ceil
 from typing import Any
+from uuid import UUID, uuid5
 
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
@@ -14,20 +16,31 @@ from chatlanes.lanes.errors import PublishRefused
 from chatlanes.lanes.protocol import envelope
 from chatlanes.lanes.protocol.commands import Group, NewMessage, check_group, check_lanes, check_once
 
+#: The namespace of the ids of messages with a `once`.
+_ONCE_IDS = UUID("8f2b1c52-6a0e-4c7e-9d4b-3a1f5e70c911")
+
 
 def headers(keys: list[str], *, once: tuple[str, int] | None = None, group: Group | None = None) -> dict[str, Any]:
     """Headers for a message that is ordered by `keys`. Without keys it has no order and runs as soon as possible.
     There are at most 64 keys of 1 to 256 bytes. Raises PublishRefused.
 
     `once` is a scope and a number, for example `("bot 7", update_id)`: a second publish with the same pair within 48 h
-    is dropped. Consecutive messages with the same keys and `group` are one run, whose task reads the later ones from
-    `self.delivery.bodies`.
+    is dropped, and its AsyncResult is that of the first, unless you pass a `task_id`. Consecutive messages with the
+    same keys and `group` are one run, whose task reads the later ones from `self.delivery.bodies`.
     Use: `task.apply_async(args, queue="orders.0", headers=lanes.headers(["customer:9"]))`.
     """
     check_lanes(keys)
     remembered = None if once is None else list(check_once(once))
     collects = {} if group is None else {envelope.GROUP: list(check_group(group))}
     return {envelope.LANE_KEYS: keys, envelope.ONCE: remembered, **collects}
+
+
+def id_of(headers: Mapping[str, Any] | None) -> str | None:
+    """The task id of a message with a `once`: a duplicate has that of the message that is kept, and so its result."""
+    if not headers or envelope.LANE_KEYS not in headers or headers.get(envelope.ONCE) is None:
+        return None
+    scope, number = check_once(headers[envelope.ONCE])
+    return str(uuid5(_ONCE_IDS, f"{scope}:{number}"))
 
 
 def check_ordinary(queue: str, message: dict[str, Any]) -> None:

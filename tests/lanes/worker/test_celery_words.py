@@ -56,6 +56,23 @@ def retries(lab: Lab) -> list[str]:
     return [event.what for event in lab.history if event.what.startswith("retries")]
 
 
+def test_a_duplicate_has_the_result_of_the_message_that_is_kept(working: Lab) -> None:
+    def options(number: int) -> dict[str, Any]:
+        headers = lanes.headers(["customer:9"], once=("order", number))
+        return {"queue": LANE_QUEUES[0], "headers": headers, "ignore_result": False}
+
+    run = working.app.tasks["run"]
+    kept = run.apply_async(**options(17))
+    duplicates = [run.apply_async(**options(17)), working.app.send_task("run", **options(17))]
+    for each in (kept, *duplicates):
+        assert each.get(timeout=60) is None
+        assert each.id == kept.id
+    assert run.apply_async(**options(18)).id != kept.id
+    assert run.apply_async(task_id="mine", **options(19)).id == "mine"
+    working.ended("mine")
+    assert len(ids(working.history, "start")) == 3
+
+
 def test_the_backoff_of_autoretry_grows_until_the_last_retry(working: Lab) -> None:
     working.publish("a", ["lane"], task="back_off")
     for least_s in (60, 120):
