@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -11,13 +12,21 @@ import pytest
 import chatlanes
 from chatlanes import errors, lanes
 from chatlanes.__main__ import main
+from chatlanes.bot.context import Context
 from chatlanes.cli import lanes as lanes_command
+from chatlanes.settings.table import rows
+from docs.site import settings
 from tests.docs.pages import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"
 TEXT = "\n".join(page.read_text() for page in sorted(REFERENCE.glob("*.md")))
 #: Their names are tested one by one.
 MODULES = {"errors", "lanes"}
+#: Members of Context that a handler does not need.
+FOR_ADAPTERS = {
+    *("api", "broadcasting", "has_read_session", "interrupts", "session_plan", "stage", "stored", "stream_first"),
+    "timer_plan",
+}
 
 
 def is_error(name: str) -> bool:
@@ -28,6 +37,29 @@ def is_error(name: str) -> bool:
 @pytest.mark.parametrize("name", sorted(set(chatlanes.__all__) - MODULES))
 def test_every_public_name_is_in_the_reference(name: str) -> None:
     assert re.search(rf"^::: chatlanes\.(bot\.current\.)?{name}$|`chatlanes\.{name}`", TEXT, re.MULTILINE)
+
+
+def test_every_member_of_the_context_is_in_a_group() -> None:
+    page = (REFERENCE / "context.md").read_text()
+    grouped = re.findall(r"^::: chatlanes\.Context\.(\w+)$", page.partition("\n## ")[2], re.MULTILINE)
+    members = set(dir(Context)) | set(Context.__annotations__)
+    public = {name for name in members if not name.startswith("_")}
+    assert sorted(grouped) == sorted(public - FOR_ADAPTERS)
+
+
+def test_the_reference_has_an_index() -> None:
+    index = (REFERENCE / "index.md").read_text()
+    pages = {page.name for page in REFERENCE.glob("*.md")} - {"index.md"}
+    assert pages <= set(re.findall(r"\]\(([\w-]+\.md)\)", index))
+    assert "- reference/index.md\n" in (ROOT / "mkdocs.yml").read_text()
+
+
+def test_each_setting_is_a_section_of_the_site() -> None:
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="settings.md"), meta={})
+    shown = settings.on_page_markdown((ROOT / "docs/settings.md").read_text(), page, None, None)
+    assert re.findall(r"^### (\w+)$", shown, re.MULTILINE) == [row.name for row in rows().values()]
+    assert "\n|" not in shown
+    assert page.meta == {"search": {"boost": settings.BOOST}}
 
 
 @pytest.mark.parametrize("name", [name for name in vars(errors) if is_error(name)])
