@@ -100,7 +100,7 @@ def test_other_apps_of_the_process_keep_kombus_transport(redis_url: str, is_firs
     assert app.lanes.store.pending() == 1
     assert app.lanes.store.client.llen("plain") == 1
     check_transport(app)
-    assert app.connection().as_uri() == app.connection().clone().as_uri() == other.connection().as_uri()
+    assert app.connection().as_uri() == app.connection().clone().as_uri() == redis_url
     with other.connection_for_read() as connection, Connection(redis_url) as kombus:
         for each in (connection, kombus):
             assert type(each.transport) is redis.Transport
