@@ -22,6 +22,7 @@ from chatlanes.broadcasts.reasons import DESCRIBED, NOT_REACHED, Reason
 from chatlanes.broadcasts.recipients import CHUNK, pack
 from chatlanes.lanes.monitoring import inspection
 from chatlanes.lanes.protocol.commands import Add, Push, Write
+from chatlanes.logs.foreign_text import visible
 
 #: The longest description of a refusal that is kept.
 LONGEST_DETAIL = 120
@@ -128,7 +129,7 @@ def missed_line(chat: int, reason: Reason, detail: str) -> str:
     """An entry of the list of those that were not reached. Most reasons need no description, and a million of them take
     20 MB.
     """
-    kept = " ".join(detail.split())[:LONGEST_DETAIL] if reason in DESCRIBED else ""
+    kept = visible(" ".join(detail.split())[:LONGEST_DETAIL]) if reason in DESCRIBED else ""
     return f"{chat}\t{reason.value}\t{kept}"
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from chatlanes.lanes.errors import LanesError, complaint
+from chatlanes.logs.foreign_text import visible
 from chatlanes.logs.process import WRONG_SETTING, warn_of_settings
 from chatlanes.sandbox.data import hide_from_git
 from chatlanes.sandbox.lock import DirectoryTakenError
@@ -89,7 +90,7 @@ def _failed(why: str | None, code: int = 1) -> int:
     """0 without a reason."""
     if why is None:
         return 0
-    print(why, file=sys.stderr)  # noqa: T201 - the sandbox has no log
+    print(visible(why), file=sys.stderr)  # noqa: T201 - the sandbox has no log
     return code
 
 
@@ -223,4 +224,4 @@ def supervise(plan: Plan, settings: Settings, environment: dict[str, str], found
 
 def say(text: str) -> None:
     with suppress(OSError):  # the terminal may be closed by now
-        print(text, flush=True)  # noqa: T201 - the sandbox's own output
+        print(visible(text), flush=True)  # noqa: T201 - the sandbox's own output

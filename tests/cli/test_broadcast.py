@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes.broadcasts import Broadcasts, Call
+from chatlanes.broadcasts import Broadcasts, Call, Reason, keys
+from chatlanes.broadcasts.broadcast import missed_line
 from chatlanes.cli.command import CommandContext
 from chatlanes.settings import Settings
 from tests.cli.conftest import Cli
@@ -131,3 +132,13 @@ def test_a_broadcast_that_was_cancelled_does_not_begin(cli: Cli) -> None:
     broadcasts.set_state("b1", "cancelled", only_from=("stored",))
     broadcasts.begin(read)
     assert broadcasts.progress("b1").state == "cancelled"
+
+
+@pytest.mark.usefixtures("with_token")
+def test_the_error_of_a_recipient_does_not_reach_the_terminal(cli: Cli) -> None:
+    broadcasts = stored(cli, 1, "b")
+    line = missed_line(7, Reason.FAILED, "ValueError: no\x1b[2J\u202e\ud800\nall is well")
+    cli.client.rpush(keys.MISSED + broadcasts.of("b"), line)
+    for options in ([], ["--csv"]):
+        shown = cli.said("broadcast", "report", "b", *options)[1]
+        assert r"ValueError: no\u001b[2J\u202e\ud800 all is well" in shown

@@ -8,10 +8,13 @@ from typing import Any
 
 from chatlanes.logs.foreign_text import one_line
 
+#: Two addresses fit.
+LONGEST_ROW = 5_000
+
 
 def describe_webhook(info: dict[str, Any], our_url: str | None) -> list[str]:
     """The lines for `info`, a result of getWebhookInfo."""
-    return [f"{name}: {value}" for name, value in _rows(info, our_url)]
+    return [f"{name}: {one_line(value, LONGEST_ROW)}" for name, value in _rows(info, our_url)]
 
 
 def _rows(info: dict[str, Any], our_url: str | None) -> list[tuple[str, str]]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -10,9 +13,10 @@ import pytest
 
 from chatlanes.lanes.protocol.connect import connect
 from chatlanes.sandbox.server import Server
-from tests.poller.hostile_server import CONFLICT, DEEP, RESULTS, WIRE, HostileServer, flood
+from tests.poller.hostile_server import CONFLICT, DEEP, RESULTS, WIRE, HostileServer, flood, result
 from tests.poller.lanes import buried, lane
 from tests.poller.process import RunningPoller
+from tests.support import ROOT
 from tests.support.bot_api import TOKEN, message
 from tests.support.waiting import until
 
@@ -140,3 +144,14 @@ def test_the_offset_moves_past_an_update_that_is_nested_too_deeply(
     finally:
         poller.end()
         hostile.updates = []
+
+
+def test_webhook_info_is_shown_escaped(tmp_path: Path, hostile: HostileServer) -> None:
+    info = {"url": "https://x/\x1b[2J\nwebhook: none", "allowed_updates": ["\x9b2J"], "max_connections": "\u202e"}
+    hostile.instead = {"getWebhookInfo": lambda: iter([result(info)])}
+    command = [sys.executable, "-m", "chatlanes", "webhook", "info"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "BOT_TOKEN": TOKEN, "BOT_API_URL": hostile.url}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    hostile.instead = {}
+    assert done.stdout.startswith(r"webhook: https://x/\u001b[2J\nwebhook: none" + "\n")
+    assert not set("\x1b\x9b\u202e") & set(done.stdout)
