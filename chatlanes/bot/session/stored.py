@@ -20,6 +20,11 @@ from chatlanes.lanes.worker.delivery import Delivery
 from chatlanes.telegram.flood import Parking
 from chatlanes.updates import WHOLE_BOT
 
+#: One update may stage so much. Its commit keeps Redis and its lanes busy for longer, the more it writes.
+MOST_TIMERS = 1_000
+MOST_WRITES = 1_000
+MOST_BYTES = 16 * 1024 * 1024
+
 T = TypeVar("T")
 
 #: <bot id>/<key>: string: a value that a bot stores; a session (session.py) is JSON
@@ -32,6 +37,10 @@ def redis_key(bot_id: str, key: str) -> str:
 
 class UnsafeKeyError(Exception):
     """Another update could write this key at the same time. The message says which keys are safe."""
+
+
+class TooMuchStagedError(ValueError):
+    """One update sets more timers or stores more than it may. The message names the limit."""
 
 
 class Stored:
@@ -53,6 +62,7 @@ class Stored:
         self.numbers = count(1)
         self._timers: dict[tuple[str, str], SetTimer | CancelTimer] = {}
         self._first: list[Write] = []
+        self._bytes = 0
 
     @property
     def message_id(self) -> str:
@@ -91,10 +101,13 @@ class Stored:
 
     def stage(self, key: str, value: bytes | None, ttl_s: float | None = None) -> None:
         """Store a value when the update is settled, for `ttl_s` seconds (None: without limit). The value None deletes
-        the key. Raises the same as `load`.
+        the key. Raises the same as `load`, and TooMuchStagedError.
         """
         self._check(key)
         name = self._name(key)
+        if key not in self._staged and len(self._staged) >= MOST_WRITES:
+            raise TooMuchStagedError(f"an update may store at most {MOST_WRITES:,} values; {key} is one more")
+        self._count(self._staged.get(key), len(value or b""))
         ttl_ms = 0 if ttl_s is None else max(round(ttl_s * 1000), 1)
         self._staged[key] = Delete(name) if value is None else Set(name, value, ttl_ms)
 
@@ -118,8 +131,15 @@ class Stored:
         self._first = writes
 
     def stage_timer(self, write: SetTimer | CancelTimer) -> None:
-        """Set or cancel a timer when the update is settled."""
-        self._timers[write.owner, write.name] = write
+        """Set or cancel a timer when the update is settled. Raises TooMuchStagedError."""
+        place = write.owner, write.name
+        if place not in self._timers and len(self._timers) >= MOST_TIMERS:
+            raise TooMuchStagedError(
+                f"one run may set and cancel at most {MOST_TIMERS:,} timers; {write.name} is one more. Let one timer "
+                "set the next ones"
+            )
+        self._count(self._timers.get(place), _size(write))
+        self._timers[place] = write
 
     def timers(self, *owners: str) -> list[StoredTimer]:
         """The timers of these owners, the next one first, as they will be after the staged writes. Raises ParkUpdate if
@@ -151,6 +171,16 @@ class Stored:
         """The writes to commit."""
         return [*self._moves.values(), *self._staged.values(), *self._first, *self._timers.values()]
 
+    def _count(self, replaced: Set | Delete | SetTimer | CancelTimer | None, size: int) -> None:
+        """Count the bytes of a staged write, which replaces another one."""
+        total = self._bytes + size - _size(replaced)
+        if total > MOST_BYTES:
+            raise TooMuchStagedError(
+                f"an update may store at most {MOST_BYTES // 2**20} MiB in all its values and timers; this would be "
+                f"{total / 2**20:.1f} MiB"
+            )
+        self._bytes = total
+
     def _read(self, *wanted: str) -> None:
         try:
             answer = self._delivery.read([self._name(key) for key in wanted])
@@ -171,3 +201,13 @@ class Stored:
 
     def _name(self, key: str) -> str:
         return redis_key(self.bot_id, key)
+
+
+def _size(write: Set | Delete | SetTimer | CancelTimer | None) -> int:
+    match write:
+        case Set():
+            return len(write.value)
+        case SetTimer():
+            return len(write.stored)
+        case _:
+            return 0

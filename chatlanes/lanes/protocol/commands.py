@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from chatlanes.lanes.errors import PublishRefused
 from chatlanes.lanes.protocol import envelope, keys
 from chatlanes.lanes.protocol.replies import Kind
-from chatlanes.lanes.protocol.scripts import Argument, script
+from chatlanes.lanes.protocol.scripts import Argument, Script, script
 
 #: Deaths before a message is buried, unless the app configures another number.
 MAX_DEATHS = 5
@@ -23,6 +23,11 @@ MAX_DEATHS = 5
 #: A script visits every lane of a message in one step, so their number and size are limited.
 MOST_LANES = 64
 MOST_KEY_BYTES = 256
+#: A commit with more writes, or with more bytes, is stored and done in portions of this size (committing.lua): no step
+#: takes longer than a few milliseconds.
+PORTION, PORTION_BYTES = 64, 256 * 1024
+#: The answer of a commit whose writes are done by finish.lua.
+UNFINISHED = 2
 #: Lua's numbers are exact below this one.
 MOST_NUMBER = 2**53
 
@@ -263,8 +268,42 @@ def shield_command(message_id: str, fence: str, *, shielded: bool) -> list[Argum
     return script("shield").command(id=message_id, fence=fence, shielded=int(shielded))
 
 
-def commit_command(message_id: str, fence: str, writes: Iterable[Write], *, skipped: bool) -> list[Argument]:
-    return script("commit").command(group=map(write_row, writes), id=message_id, fence=fence, skipped=int(skipped))
+def commit_commands(
+    message_id: str, fence: str, writes: Iterable[Write], *, skipped: bool = False
+) -> list[tuple[Script, list[Argument]]]:
+    """The scripts of a commit and their commands, to run in this order: one, or several that store the writes of a
+    large commit before the one that decides.
+    """
+    commit, rows = script("commit"), list(map(write_row, writes))
+    stage, commands, staged = script("stage"), list[tuple[Script, list[Argument]]](), 0
+    portions = list(_portions(rows))
+    for portion in portions if len(portions) > 1 else []:
+        packed = [(_join_fields(*map(_plain, row)),) for row in portion]
+        commands.append((stage, stage.command(group=packed, id=message_id, fence=fence, before=staged)))
+        staged += len(portion)
+    last = commit.command(group=() if staged else rows, id=message_id, fence=fence, skipped=int(skipped), staged=staged)
+    return [*commands, (commit, last)]
+
+
+def _plain(argument: Argument) -> str | bytes:
+    return argument if isinstance(argument, bytes) else str(argument)
+
+
+def _portions(rows: Sequence[tuple[Argument, ...]]) -> Iterator[list[tuple[Argument, ...]]]:
+    portion, size = list[tuple[Argument, ...]](), 0
+    for row in rows:
+        length = sum(len(part) for part in row if isinstance(part, str | bytes))
+        if portion and (len(portion) == PORTION or size + length > PORTION_BYTES):
+            yield portion
+            portion, size = [], 0
+        portion.append(row)
+        size += length
+    if portion:
+        yield portion
+
+
+def finish_command(message_id: str) -> list[Argument]:
+    return script("finish").command(id=message_id)
 
 
 def read_commands(message_id: str, names: Iterable[str]) -> list[list[Argument]]:

@@ -34,6 +34,9 @@ TIMERS = "lanes:timers"
 TIMER = "lanes:timer:"
 #: hash, named by an owner: the timers that do not fit into that string: name -> the timer, as in the string
 OVERFLOW = "lanes:overflow:"
+#: list: the writes of a large commit that are not done yet, named by the message; `<id>#<fence>`, as a lease: those of
+#: a run that may commit them
+STAGED = "lanes:staged:"
 #: hash: <owner>, a newline, <name> of a schedule -> what its owner keeps of it, such as its last occurrence
 SCHEDULES = "lanes:schedules"
 #: hash: id of a leased message, or of one that was leased -> its successor (lua/lib/successors.lua): queue, lanes and

@@ -15,13 +15,14 @@ from redis import Redis
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import (
     MAX_DEATHS,
+    UNFINISHED,
     Guard,
     NewMessage,
     Write,
     append_command,
     append_row,
     begin_command,
-    commit_command,
+    commit_commands,
     end_command,
     fetch_command,
     joined_lanes,
@@ -134,9 +135,17 @@ class Store:
         return Outcome(self._run("bury", id=message_id, fence=fence, problem=problem_json(problem)))
 
     def commit(self, message_id: str, fence: str, writes: Iterable[Write] = (), *, skipped: bool = False) -> Outcome:
-        """Does the writes, in this order, and settles, in one step. `skipped`: also counts it as not run."""
-        command = commit_command(message_id, fence, writes, skipped=skipped)
-        return Outcome(script("commit").run(self.client, command))
+        """Does the writes, in this order, and settles: all or nothing. `skipped`: also counts it as not run."""
+        for verb, command in commit_commands(message_id, fence, writes, skipped=skipped):
+            code = int(verb.run(self.client, command))
+        if code == UNFINISHED:
+            while self.finish(message_id):
+                pass
+        return Outcome(min(code, 1))
+
+    def finish(self, message_id: str) -> bool:
+        """Does the next writes of a large commit that was decided. False: none are left."""
+        return bool(self._run("finish", id=message_id))
 
     def begin(self, message_id: str, fence: str, *, lease_ms: int, position: str, what: str) -> Begun:
         """Records that a call is about to be made, or returns its outcome in an earlier run. Extends the lease."""

@@ -17,7 +17,14 @@ from redis.exceptions import RedisError
 from chatlanes.lanes.errors import Interrupted, LeaseLost
 from chatlanes.lanes.leases.report_channel import DELAYED, DONE, GONE, INTERRUPTED, RELEASED
 from chatlanes.lanes.protocol import envelope, keys
-from chatlanes.lanes.protocol.commands import Write, commit_command, read_commands, shield_command
+from chatlanes.lanes.protocol.commands import (
+    UNFINISHED,
+    Write,
+    commit_commands,
+    finish_command,
+    read_commands,
+    shield_command,
+)
 from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand
 from chatlanes.lanes.protocol.replies import Outcome, PreviousCall, Read, Shielded, previous_calls_answer, read_answer
 from chatlanes.lanes.protocol.scripts import script
@@ -248,17 +255,20 @@ class Delivery:
         return outcome
 
     def commit(self, writes: Iterable[Write] = (), *, skipped: bool = False) -> Outcome:
-        """Settle the message and make these writes to other keys, atomically. After a commit, a crash causes no rerun.
+        """Settle the message and make these writes to other keys, all or nothing. After a commit, a crash causes no
+        rerun. Many writes are made in portions, before the lanes of the message continue.
 
         While Redis does not answer, behaves like `park`.
         """
-        command = commit_command(self.id, self.fence, writes, skipped=skipped)
-        [code] = self.journal.retry_until_done(
-            lambda: self.lanes.pipelined.run(PipelinedCommand(script("commit"), command))
-        )
-        outcome = Outcome(code)
+        scripts = commit_commands(self.id, self.fence, writes, skipped=skipped)
+        asked = [PipelinedCommand(verb, command) for verb, command in scripts]
+        code = self.journal.retry_until_done(lambda: self.lanes.pipelined.run(*asked))[-1]
         self._report_ended()
-        return outcome
+        if code == UNFINISHED:
+            finish = PipelinedCommand(script("finish"), finish_command(self.id))
+            while self.journal.retry_until_done(lambda: self.lanes.pipelined.run(finish)) == [1]:
+                pass
+        return Outcome(min(code, 1))
 
     def read(self, names: Sequence[str]) -> Read:
         """The lane keys of the message, and the values of `names`. While Redis does not answer, behaves like `park`.

@@ -16,7 +16,7 @@ from redis.exceptions import ConnectionError as RedisAwayError
 from chatlanes.bot import Bot, Context, SessionError
 from chatlanes.bot.loader import load_bot
 from chatlanes.bot.session.session import SessionPlan
-from chatlanes.bot.session.stored import Stored, UnsafeKeyError
+from chatlanes.bot.session.stored import Stored, TooMuchStagedError, UnsafeKeyError
 from chatlanes.lanes import Delivery, Lanes, LeaseLost, RedisAway, install
 from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import NewMessage
@@ -265,6 +265,42 @@ def test_update_that_cannot_be_settled_is_released(take: Take, lanes: Lanes, mon
             run(ctx, lambda ctx: None)
         with pytest.raises(ParkUpdate):
             _ = Context(MESSAGE, None, stored=Stored(delivery_of(ctx), Parking())).session  # type: ignore[arg-type]
+
+
+# -- limits
+
+
+@pytest.mark.parametrize(
+    ("stage_much", "limit"),
+    [
+        (lambda ctx: [ctx.later(60, name=f"n{n}") for n in range(1_001)], "at most 1,000 timers"),
+        (lambda ctx: [ctx.stored.stage(f"chat:7/{n}", b"v") for n in range(1_001)], "at most 1,000 values"),
+        (lambda ctx: [ctx.stored.stage(f"chat:7/{n}", bytes(2**20)) for n in range(17)], "at most 16 MiB"),
+        (lambda ctx: [ctx.later(60, "x" * 60_000, f"n{n}") for n in range(300)], "at most 16 MiB"),
+    ],
+)
+def test_update_that_stages_too_much_fails_at_the_call(
+    take: Take, redis: Redis, stage_much: Callable[[Context], object], limit: str
+) -> None:
+    ctx = take()
+    with pytest.raises(TooMuchStagedError, match=limit):
+        run(ctx, stage_much)
+    assert (state_of(redis), redis.exists(keys.TIMERS), sessions(redis)) == ("leased", 0, {})
+
+
+def test_update_may_stage_as_much_as_the_limits_say(take: Take, redis: Redis) -> None:
+    # Given a handler that sets and replaces as many timers and values as it may
+    def handle(ctx: Context) -> None:
+        assert ctx.stored is not None
+        for n in (*range(1_000), *range(1_000)):
+            ctx.later(60, name=f"n{n}")
+            ctx.stored.stage(f"chat:7/{n}", bytes(16_000))
+
+    # When it has run, then everything is stored, the message is gone, and nothing else is left
+    run(take(), handle)
+    assert (redis.zcard(keys.TIMERS), len(list(redis.scan_iter("session:*", count=1_000)))) == (1_000, 1_000)
+    assert state_of(redis) == ""
+    assert list(redis.scan_iter(f"{keys.STAGED}*", count=1_000)) == []
 
 
 # -- session keys

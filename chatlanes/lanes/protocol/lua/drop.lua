@@ -7,7 +7,7 @@ local id = unpack(ARGV, 1, 1)
 
 even_when_full()
 if redis.call('HGET', MESSAGE .. id, 'state') ~= 'buried' then return 0 end
-redis.call('DEL', MESSAGE .. id, BODY .. id, ERRORS .. id, JOURNAL .. id)
+redis.call('UNLINK', MESSAGE .. id, BODY .. id, ERRORS .. id, JOURNAL .. id)
 redis.call('ZREM', DEAD, id)
 count('dropped', 1)
 join_successor(id)

@@ -13,18 +13,16 @@ local function fix(command, ...)
   fixed = fixed + 1
 end
 
+local function must_be_in(zset, score)
+  return function(id) return redis.call('ZSCORE', zset, id) or fix('ZADD', zset, score, id) end
+end
+
 -- True if the message stood in all its lanes. A lost lane gets its messages back during a round, in any order: which
 -- one is first is known only after it.
 local function in_lanes(id, lanes, seq)
   local before = fixed
-  for _, key in ipairs(lanes) do
-    if not redis.call('ZSCORE', LANE .. key, id) then fix('ZADD', LANE .. key, seq, id) end
-  end
+  for _, key in ipairs(lanes) do must_be_in(LANE .. key, seq)(id) end
   return fixed == before
-end
-
-local function must_be_in(zset, score)
-  return function(id) return redis.call('ZSCORE', zset, id) or fix('ZADD', zset, score, id) end
 end
 
 local checks = {
@@ -45,6 +43,7 @@ local checks = {
   held = function(id) fix_held(id, fix) end,
 }
 
+checks.committing = checks.delayed
 local check_key = { [TIMER] = repair_timers_of, [OVERFLOW] = repair_overflow_of }
 local function is_lost(id) return redis.call('EXISTS', MESSAGE .. id) == 0 end
 
@@ -67,7 +66,7 @@ end
 
 -- A long backlog is not searched: each round checks a sample.
 check_key[PENDING] = function(group)
-  for _, id in ipairs(redis.call('ZRANDMEMBER', PENDING .. group, SEARCHED)) do
+  for _, id in ipairs(note_checked(redis.call('ZRANDMEMBER', PENDING .. group, left))) do
     if is_lost(id) then fix('ZREM', PENDING .. group, id) end
   end
 end

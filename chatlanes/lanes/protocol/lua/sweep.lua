@@ -1,6 +1,6 @@
 -- sweep: make messages with expired leases, due retries and due groups ready, and let due timers join their lanes, and
 -- held messages whose time is over, also when their appender is gone. The batch is bounded.
--- With  gaps history timers set_back
+-- With  gaps history committing set_back
 -- KEYS  none
 -- ARGV  lease_ms limit holder slots
 --       `holder` (may be empty) counts as alive for one lease, with this many `slots`
@@ -30,6 +30,7 @@ if swept and now_ms - swept > grace_ms then
   end
 end
 
+local unfinished -- a large commit whose worker does not continue
 local function take(zset, state, each)
   local found_ms = redis.call('ZRANGEBYSCORE', zset, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, limit)
   local moved = 0
@@ -42,6 +43,9 @@ local function take(zset, state, each)
       take_back(id, 'ready')
       return_to_ready(id, found[2])
       moved = moved + 1
+    elseif found[1] == 'committing' then
+      redis.call('ZADD', zset, at_ms, id)
+      unfinished = unfinished or id
     end
   end
   return moved
@@ -51,6 +55,10 @@ end
 local expired = take(LEASES, 'leased', function(id, at_ms) count_death(id, at_ms - lease_ms) end)
 local due = take(DELAYED, 'delayed', function() end)
 count('expired', expired)
+if unfinished then
+  finish_portion(unfinished)
+  flush_removals()
+end
 expire_holds(limit)
 end_due(limit)
 fire_due(math.min(limit, FIRED))

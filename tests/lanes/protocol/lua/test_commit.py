@@ -6,8 +6,20 @@ from collections.abc import Sequence
 
 import pytest
 from redis import Redis
+from redis.exceptions import ResponseError
 
-from chatlanes.lanes.protocol.commands import Add, Delete, Move, Push, Set, Write
+from chatlanes.lanes.protocol import keys
+from chatlanes.lanes.protocol.commands import (
+    UNFINISHED,
+    Add,
+    Delete,
+    Move,
+    Push,
+    Set,
+    SetTimer,
+    Write,
+    commit_commands,
+)
 from chatlanes.lanes.protocol.replies import Outcome, Read
 from chatlanes.lanes.protocol.store import Store
 from tests.lanes.protocol.lua.model.reading import read
@@ -23,6 +35,7 @@ from tests.lanes.protocol.lua.model.state import (
     state_with,
     waiting,
 )
+from tests.support.waiting import until
 
 A, B, C = "1:10", "1:11", "1:12"
 
@@ -110,6 +123,67 @@ def test_a_skipped_message_counts_as_settled_and_skipped(client: Redis, store: S
     seed(client, state_with(leased(A, "a"), waiting(B, "a"), bells=[]))
     assert store.commit(A, fence(1), skipped=True) is Outcome.DONE
     assert read(client) == state_with(ready(B, "a"), counts={"settled": 1, "skipped": 1})
+
+
+def many_writes(count: int) -> list[Write]:
+    """Timers due at once and writes whose order matters."""
+    timers = [SetTimer("a", f"n{n}", f"t{n}", "q", b"x", at_ms=1) for n in range(count)]
+    return [Set(f"{KEPT}x", b"1"), *timers, Set(f"{KEPT}x", b"2")]
+
+
+def test_a_large_commit_is_done_in_short_steps(client: Redis, store: Store) -> None:
+    # Given a message with others behind it, whose run sets 3,000 timers
+    seed(client, state_with(leased(A, "a"), waiting(B, "a"), bells=[]))
+    client.config_resetstat()
+    # When it commits
+    assert store.commit(A, fence(1), many_writes(3_000)) is Outcome.DONE
+    # Then it takes a step for each 64 writes, first to store and then to do them; every write is done, in order
+    assert client.info("commandstats")["cmdstat_evalsha"]["calls"] >= 2 * 3_002 / 64
+    assert kept(client) == {"x": "2"}
+    assert client.zcard(keys.TIMERS) == 3_000
+    assert (client.hget(keys.message(B), "state"), client.exists(keys.message(A))) == (b"ready", 0)
+    assert list(client.scan_iter(f"{keys.STAGED}*")) == []
+
+
+def test_a_sweep_ends_a_large_commit_whose_worker_died(client: Redis, store: Store) -> None:
+    # Given a large commit that was decided, and whose worker died then
+    seed(client, state_with(leased(A, "a"), waiting(B, "a"), bells=[]))
+    *stages, decide = commit_commands(A, fence(1), many_writes(200))
+    for verb, command in stages:
+        verb.run(client, command)
+    assert client.zcard(keys.TIMERS) == 0
+    assert decide[0].run(client, decide[1]) == UNFINISHED
+    # When its old lease is used, a round of repairs runs, and a message joins its lane, nothing is handed out
+    assert store.commit(A, fence(1)) is Outcome.LOST
+    assert store.release([(A, fence(1))]) == [A]
+    assert store.repair("0", LEASE_MS)[1] == 0
+    assert store.turn(["q"], holder="me", lease_ms=LEASE_MS, room=9).leased == []
+    # Then sweeps do the rest, and the lane continues
+    until(lambda: store.sweep(LEASE_MS) is not None and not client.exists(keys.message(A)))
+    assert kept(client) == {"x": "2"}
+    until(lambda: store.sweep(LEASE_MS) is not None and client.zcard(keys.TIMERS) == 0)
+    assert (store.look().appended, client.zcard(keys.LANE + "a")) == (200, 201)
+    assert client.zrange(keys.LANE + "a", 0, 0) == [B.encode()]
+
+
+def test_a_large_commit_with_an_old_fence_writes_nothing(client: Redis, store: Store) -> None:
+    given = [leased(A, "a", fence=5, holder="another")]
+    seed(client, state_with(*given))
+    assert store.commit(A, fence(4), many_writes(200)) is Outcome.LOST
+    assert read(client) == state_with(*given, counts={"refused": 1})
+
+
+def test_a_large_commit_whose_writes_were_not_stored_changes_nothing(client: Redis, store: Store) -> None:
+    # Given a commit of which Redis has lost a part of the writes
+    seed(client, state_with(leased(A, "a")))
+    first, *_, (verb, decide) = commit_commands(A, fence(1), many_writes(200))
+    first[0].run(client, first[1])
+    # Then it is refused, and it can be made again
+    with pytest.raises(ResponseError, match="are not stored"):
+        verb.run(client, decide)
+    assert kept(client) == {}
+    assert store.commit(A, fence(1), many_writes(200)) is Outcome.DONE
+    assert client.zcard(keys.TIMERS) == 200
 
 
 def test_the_holder_reads_its_lanes_and_requested_keys(client: Redis, store: Store) -> None:

@@ -11,7 +11,17 @@ import pytest
 
 import chatlanes.lanes.protocol
 from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import CancelTimer, Delete, Guard, Move, MoveTimer, NewMessage, Set, SetTimer
+from chatlanes.lanes.protocol.commands import (
+    CancelTimer,
+    Delete,
+    Guard,
+    Move,
+    MoveTimer,
+    NewMessage,
+    Set,
+    SetTimer,
+    commit_commands,
+)
 from chatlanes.lanes.protocol.replies import History, Kind
 from chatlanes.lanes.protocol.scripts import Argument, Script, chunks, script
 from chatlanes.lanes.protocol.store import Store
@@ -186,6 +196,11 @@ class Recorder:
         return self.reply
 
 
+def run_first(store: Store, commands: list[tuple[Script, list[Argument]]]) -> Any:
+    verb, command = commands[0]
+    return verb.run(store.client, command)
+
+
 CALLS: list[tuple[str, Any, Any, int, int]] = [
     # verb, call of the store, reply, KEYS sent, groups sent
     (
@@ -215,6 +230,8 @@ CALLS: list[tuple[str, Any, Any, int, int]] = [
         0,
         6,
     ),
+    ("stage", lambda s: run_first(s, commit_commands("1", "5", [Delete("k")] * 65)), 1, 0, 64),
+    ("finish", lambda s: s.finish("1"), 0, 0, 0),
     ("schedule", lambda s: s.schedule(NewMessage("1", "q", b"x", ["a"]), "o", "n", in_ms=1), 1, 0, 0),
     ("cancel", lambda s: s.cancel("o", "n"), 1, 0, 0),
     ("timers_of", lambda s: s.timers("o", "p"), [], 0, 2),

@@ -59,7 +59,7 @@ end
 -- Also counts the settled messages, and lets their successors join.
 local function flush_removals()
   if not obsolete[1] then return end
-  call_in_batches('DEL', nil, obsolete)
+  call_in_batches('UNLINK', nil, obsolete) -- a long journal is freed later
   call_in_batches('ZREM', LEASES, settled_ids)
   local groups = {}
   for queue in pairs(settled) do groups[group_of(queue)] = true end

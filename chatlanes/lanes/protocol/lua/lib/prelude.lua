@@ -11,6 +11,7 @@ local PARKED, TIMES, WORKERS, MISSING = 'lanes:parked', 'lanes:times', 'lanes:wo
 local IDENTITY, LOSSES, COLLECTING = 'lanes:identity', 'lanes:losses', 'lanes:collecting'
 local INTERRUPTS, TIMERS, TIMER = 'lanes:interrupts:', 'lanes:timers', 'lanes:timer:'
 local SCHEDULES, OVERFLOW, SUCCESSORS = 'lanes:schedules', 'lanes:overflow:', 'lanes:successors'
+local STAGED = 'lanes:staged:'
 
 local time = redis.call('TIME')
 local now_us = time[1] * 1000000 + time[2]

@@ -5,7 +5,8 @@
 
 -- Returns false if no message with this id runs, or there is a successor already.
 local function set_successor(id, queue, lanes, stored)
-  if redis.call('HGET', MESSAGE .. id, 'state') ~= 'leased' then return false end
+  local state = redis.call('HGET', MESSAGE .. id, 'state')
+  if state ~= 'leased' and state ~= 'committing' then return false end
   return redis.call('HSETNX', SUCCESSORS, id, queue .. '\t' .. lanes .. '\t' .. stored) == 1
 end
 

@@ -1,8 +1,13 @@
 -- timer_repair: make the times of timers (TIMERS) agree with the timers of their owners (TIMER, OVERFLOW).
 -- With  timer_records
+-- Owns  left
 
--- Only this many are checked in one step.
-local CHECKED = 1000
+local left = 500 -- of the members of long keys, this many may still be checked in this step
+
+local function note_checked(members)
+  left = math.max(left - #members, 0)
+  return members
+end
 
 -- A lost time is taken from the id, if it was completed by it; without one, the timer is due now.
 local function repair_time(owner, fields, fix)
@@ -20,12 +25,12 @@ local function repair_timers_of(owner, fix)
 end
 
 local function repair_overflow_of(owner, fix)
-  local found = redis.call('HRANDFIELD', OVERFLOW .. owner, CHECKED, 'WITHVALUES')
+  local found = note_checked(redis.call('HRANDFIELD', OVERFLOW .. owner, left, 'WITHVALUES'))
   for i = 2, #found, 2 do repair_time(owner, (fields_of(found[i], 1, TIMER_FIELDS)), fix) end
 end
 
 local function repair_times(fix)
-  for _, timer in ipairs(redis.call('ZRANDMEMBER', TIMERS, CHECKED)) do
+  for _, timer in ipairs(note_checked(redis.call('ZRANDMEMBER', TIMERS, left))) do
     local owner = owner_and_name(timer)
     if redis.call('EXISTS', TIMER .. owner, OVERFLOW .. owner) == 0 then fix('ZREM', TIMERS, timer) end
   end
