@@ -51,6 +51,29 @@ def test_python_telegram_bot(make_pipeline: MakePipeline) -> None:
     assert pipeline.state_of(frozen) is None
 
 
+def test_clear_callback_data_clears_the_buttons_of_its_chat(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(BOT=f"{PTB}application", RETRY_BACKOFF=0.01)
+    pipeline.poller()
+    pipeline.worker("threads", 2)
+    pipeline.push(message(0, 7, do="button"), message(0, 8, do="button"), message(0, 7, do="clear"))
+    pipeline.drained()
+    sent = [call["params"] for call in pipeline.simulator.calls("sendMessage") if "reply_markup" in call["params"]]
+    data = {
+        (each["text"], each["chat_id"]): each["reply_markup"]["inline_keyboard"][0][0]["callback_data"] for each in sent
+    }
+    answers = {}
+    for button in [("a button", 7), ("a button", 8), ("cleared", 7)]:
+        press = {"id": "5", "from": ANN, "chat_instance": "1", "message": message(1, button[1])["message"]}
+        pipeline.push({"callback_query": {**press, "data": data[button]}})
+        pipeline.drained()
+        answers[button] = pipeline.simulator.calls("answerCallbackQuery")[-1]["params"]["text"].partition("(")[0]
+    assert answers == {
+        ("a button", 7): "The object belonging to this callback_data was deleted or the callback_data was manipulated.",
+        ("a button", 8): "{'pressed': ",
+        ("cleared", 7): "after",
+    }
+
+
 ANN = {"id": 7, "is_bot": False, "first_name": "Ann"}
 STEPS = ("started", "inside", "leaving", "ended")
 

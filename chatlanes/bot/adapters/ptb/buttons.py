@@ -1,20 +1,24 @@
 """Buttons with arbitrary_callback_data: the data of a keyboard is stored with the update that sent it.
 
-Any worker finds the data of a pressed button. A rerun gives its buttons the same names, so that the journal recognizes
-its calls. The data belongs to the update's chat: a button pressed in another chat is invalid.
+Any worker finds the data of a pressed button, until the bot clears the data of the chat. A rerun gives its buttons the
+same names, so that the journal recognizes its calls. The data belongs to the update's chat: a button pressed in another
+chat is invalid.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
 from telegram import Update
+from telegram._utils.datetime import to_float_timestamp
 from telegram.ext import CallbackDataCache, ExtBot, _callbackdatacache
 
 from chatlanes.bot.adapters import storage
@@ -24,6 +28,10 @@ KEPT_S = 90 * 86_400.0
 
 #: The length of a keyboard's name, with which the callback data of its buttons begins.
 _NAME_LENGTH = 32
+#: Beside the data of a keyboard's buttons, whose names are longer: when the keyboard was made.
+_AT = "at"
+#: Where a chat has the time before which its keyboards are cleared.
+_CLEARED = "ptb:keyboards cleared"
 
 
 class _Names:
@@ -33,6 +41,8 @@ class _Names:
         """`update` identifies the update in each of its runs."""
         self._key, self._update = token.encode(), update
         self.given: list[str] = []
+        self.pressed = ""
+        self.cleared_before = 0.0
 
     def another(self) -> UUID:
         text = f"button {self._update}:{len(self.given)}"
@@ -50,7 +60,26 @@ def _another() -> UUID:
     return uuid4() if names is None else names.another()
 
 
+_own_clear = CallbackDataCache.clear_callback_data
+
+
+def _clear(cache: CallbackDataCache, time_cutoff: float | datetime | None = None) -> None:
+    """Replaces `clear_callback_data`: in an update it clears the keyboards of its chat."""
+    names = _names.get()
+    if names is None:
+        _own_clear(cache, time_cutoff)
+        return
+    if isinstance(time_cutoff, datetime):
+        defaults = cache.bot.defaults
+        time_cutoff = to_float_timestamp(time_cutoff, tzinfo=defaults.tzinfo if defaults else None)
+    names.cleared_before = before = time_cutoff or time.time()
+    for each in (*names.given, names.pressed):
+        if each in cache._keyboard_data and cache._keyboard_data[each].access_time < before:
+            del cache._keyboard_data[each]
+
+
 _callbackdatacache.uuid4 = _another  # type: ignore[attr-defined]
+CallbackDataCache.clear_callback_data = _clear  # type: ignore[assignment, method-assign]
 
 
 class Buttons:
@@ -69,22 +98,28 @@ class Buttons:
             yield
             return
         _names.set(names := _Names(self._bot.token, name or str(update and update.update_id)))
-        pressed = ""
         if update:
-            pressed = await _load_pressed(cache, update)
+            names.pressed = await _load_pressed(cache, update)
             self._bot.insert_callback_data(update)
         try:
             yield
-            for each in names.given:
-                if each in cache._keyboard_data:
-                    storage.keep(None, _place(each), cache._keyboard_data[each].button_data, KEPT_S)
-            if pressed and pressed not in cache._keyboard_data:
-                storage.keep(None, _place(pressed), None)
+            await _store(cache, names)
         finally:
-            for each in (*names.given, pressed):
+            for each in (*names.given, names.pressed):
                 cache._keyboard_data.pop(each, None)
             if update and update.callback_query:
                 cache._callback_queries.pop(update.callback_query.id, None)
+
+
+async def _store(cache: CallbackDataCache, names: _Names) -> None:
+    for each in names.given:
+        if keyboard := cache._keyboard_data.get(each):
+            storage.keep(None, _place(each), {**keyboard.button_data, _AT: keyboard.access_time}, KEPT_S)
+    if names.pressed and names.pressed not in cache._keyboard_data:
+        storage.keep(None, _place(names.pressed), None)
+    if names.cleared_before:
+        await asyncio.to_thread(storage.fetch, [(None, _CLEARED)])
+        storage.keep(None, _CLEARED, max(storage.load(None, _CLEARED) or 0.0, names.cleared_before), KEPT_S)
 
 
 async def _load_pressed(cache: CallbackDataCache, update: Update) -> str:
@@ -93,9 +128,9 @@ async def _load_pressed(cache: CallbackDataCache, update: Update) -> str:
     name = (query.data or "")[:_NAME_LENGTH] if query else ""
     if not name:
         return ""
-    await asyncio.to_thread(storage.fetch, [(None, _place(name))])
+    await asyncio.to_thread(storage.fetch, [(None, _place(name)), (None, _CLEARED)])
     found = storage.load(None, _place(name)) if storage.is_safe(None) else None
-    if found is None:
+    if found is None or found.pop(_AT, 0.0) < (storage.load(None, _CLEARED) or 0.0):
         return ""
     cache._keyboard_data[name] = _callbackdatacache._KeyboardData(name, button_data=found)
     return name

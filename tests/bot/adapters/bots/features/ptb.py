@@ -71,6 +71,12 @@ async def pressed(update, context):
     await update.callback_query.answer(str(update.callback_query.data))
 
 
+async def clear(update, context):
+    context.bot.callback_data_cache.clear_callback_data()
+    press = InlineKeyboardButton("Press me", callback_data="after")
+    await update.message.reply_text("cleared", reply_markup=InlineKeyboardMarkup.from_button(press))
+
+
 async def task(update, context):
     async def work():
         await asyncio.sleep(0.01)
@@ -140,7 +146,7 @@ application.add_handler(
     )
 )
 application.add_handlers(
-    [handler(each.__name__, each) for each in (send, edit, button, task, download, freeze)],
+    [handler(each.__name__, each) for each in (send, edit, button, clear, task, download, freeze)],
 )
 application.add_handler(CallbackQueryHandler(pressed))
 application.add_error_handler(apologize)
