@@ -15,7 +15,7 @@ async def start(message):
 
 @dp.message(Command("count"))
 async def count(message, state):
-    data = await state.update_data(n=await state.get_value("n", 0) + 1)
+    data = await state.update_data(n=(await state.get_data()).get("n", 0) + 1)
     await message.reply(str(data["n"]))
 
 

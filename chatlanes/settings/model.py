@@ -30,7 +30,9 @@ def number(default: float | None, unit: str, least: float, most: float, means: s
     whole = isinstance(least, int)
     allowed = f"a whole number from {least:,} to {most:,}" if whole else f"a number from {least:,g} to {most:,g}"
     extra: Any = {"unit": unit, "allowed": allowed}
-    return Field(default, ge=least, le=most, allow_inf_nan=False, description=means, json_schema_extra=extra)
+    # The limits refuse infinity, and `allow_inf_nan` of a float refuses nan.
+    finite = None if whole else False
+    return Field(default, ge=least, le=most, allow_inf_nan=finite, description=means, json_schema_extra=extra)
 
 
 def _secret(check: Any) -> AfterValidator:
