@@ -65,9 +65,10 @@ class Flower:
         self._session.close()
 
 
-def test_flower_shows_updates_without_their_text(make_pipeline: MakePipeline) -> None:
+@pytest.mark.parametrize("fast", [1, 0])
+def test_flower_shows_updates_without_their_text(make_pipeline: MakePipeline, fast: int) -> None:
     # Given Flower and a worker that it lists
-    pipeline = make_pipeline(MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01)
+    pipeline = make_pipeline(MAX_ATTEMPTS=2, RETRY_BACKOFF=0.01, FAST=fast)
     flower = Flower(pipeline)
     worker = pipeline.worker("prefork", 1)
     until(lambda: flower.knows("w1@test"))

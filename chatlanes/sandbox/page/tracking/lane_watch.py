@@ -145,11 +145,15 @@ class LaneWatch:
             lease_ends_s={message_id: at_ms / 1000 for message_id, at_ms in leased.items()},
             broadcasts=broadcasts,
             broadcast_rates_s={each.id: self._done.setdefault(each.id, Rate()).of(each.done) for each in broadcasts},
-            groups=[self._group(client, record) for record in records.values() if record.size > 1],
+            groups=[found for record in records.values() if len(found := self._group(client, record)) > 1],
         )
 
     def _group(self, client: Redis, record: Record) -> list[int]:
-        """The ids of the updates of this run. Read again only when there are more."""
+        """The ids of the updates of this run, if it is the bot's and has several; else none, also if it has ended since
+        its record was read. Read again only when there are more.
+        """
+        if record.size == 1 or not record.id.startswith(f"{self.settings.bot_id}:"):
+            return []
         known = self._groups.get(record.id, [])
         if len(known) != record.size:
             found = inspection.contents(client, record.id)
