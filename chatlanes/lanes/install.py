@@ -35,7 +35,7 @@ from chatlanes.lanes.transport.transport import LanesConnection, LanesTransport
 from chatlanes.lanes.worker.forced_exit import ANSWER_WITHIN_S, ForcedExit
 from chatlanes.lanes.worker.interrupt_listener import InterruptListener
 from chatlanes.lanes.worker.prefork import end_with_parent, keep_written_jobs, replace_dead_children_at_once
-from chatlanes.lanes.worker.receiving import BuryUnrunnable
+from chatlanes.lanes.worker.receiving import ReceiveLeased
 from chatlanes.lanes.worker.shutdown import ColdExit, ShutdownStep, fix_pool_shutdown
 from chatlanes.lanes.worker.stopping import is_stopping, share_with_children
 from chatlanes.lanes.worker.task import LaneTask, Trace
@@ -44,10 +44,6 @@ logger = get_task_logger(__name__)
 
 #: Celery settings that suit lanes, each with its reason. Whatever the app sets, in any way, overrides them.
 DEFAULTS: dict[str, Any] = {
-    # If a task's own settle fails, Celery's acknowledgement settles it, which must happen after the run.
-    "task_acks_late": True,
-    # The message of a killed child is released at once, not when its lease expires.
-    "task_reject_on_worker_lost": True,
     # On by default in Celery 6, where it would kill handlers whose leases are still valid.
     "worker_cancel_long_running_tasks_on_connection_loss": False,
     # The in-flight table limits the fetches; a reduced prefetch would only slow a worker down after a reconnect.
@@ -128,7 +124,7 @@ def install(app: Celery, *, fast: bool | Callable[[], bool] = True) -> Lanes:
         _add_defaults(app.conf)
     app.on_after_configure.connect(_add_defaults, weak=False)
     app.steps["worker"].add(LanesStep)
-    app.steps["consumer"].update((BuryUnrunnable, ShutdownStep, GatherEvents))
+    app.steps["consumer"].update((ReceiveLeased, ShutdownStep, GatherEvents))
     if release_5_6.IS_CELERY:
         app.steps["consumer"].add(release_5_6.KeepAddedQueues)
     signals.celeryd_init.connect(show_events_in_banner, weak=False)

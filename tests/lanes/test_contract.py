@@ -71,7 +71,7 @@ NAMES = [
     (Task, "Request retry run", "task.py: LaneTask"),
     (Context, "called_directly delivery_info", "delivery.py: delivery_of"),
     (Request, "revoked execute_using_pool", "request.py: LaneRequest"),
-    (Consumer, "on_decode_error on_close create_task_handler _limit_task", "receiving.py: BuryUnrunnable"),
+    (Consumer, "on_decode_error on_close create_task_handler _limit_task", "receiving.py: ReceiveLeased"),
     (Consumer, "add_task_queue", "release_5_6.py: KeepAddedQueues"),
     (EventDispatcher, "flush send", "events.py"),
     (BasePool, "is_green uses_semaphore num_processes", "install.py: LanesStep"),
@@ -224,7 +224,7 @@ def test_bootsteps_can_be_added() -> None:
     for part in ("worker", "consumer"):
         assert isinstance(app.steps[part], set), f"install.py adds a step to app.steps[{part!r}]"
     assert "on_decode_error" in inspect.getsource(Consumer.create_task_handler), (
-        "receiving.py: BuryUnrunnable replaces consumer.on_decode_error"
+        "receiving.py: ReceiveLeased replaces consumer.on_decode_error"
     )
 
 

@@ -175,6 +175,12 @@ def die(self: Any, how: str, times: int) -> None:
     record("end", self.request.id)
 
 
+def die_always(self: Any) -> NoReturn:
+    """Kill the own process in each run."""
+    record("start", self.request.id)
+    _die("killed")
+
+
 def _die(how: str) -> NoReturn:
     if how == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -345,6 +351,7 @@ TASKS = (
     compute,
     plain,
     die,
+    die_always,
     close_everything,
     raise_system_exit,
     retry_or_bury,

@@ -202,7 +202,7 @@ def test_only_json_is_accepted(tmp_path: Path) -> None:
         "broker_connection_max_retries",
     )
     program = f"from chatlanes import app; print(*(app.conf[name] for name in {names}))"
-    assert says(tmp_path, program) == "['json'] json True True True False False False None"
+    assert says(tmp_path, program) == "['json'] json False None True False False False None"
 
 
 @pytest.mark.parametrize(("given", "limits"), [({}, "None None"), ({"UPDATE_TIMEOUT": "30"}, "30.0 40.0")])

@@ -20,7 +20,7 @@ from kombu.utils import json as kombu_json
 from chatlanes.lanes.fast.json_decoder import Arguments, arguments_of
 from chatlanes.lanes.fast.request import FastRequest
 from chatlanes.lanes.protocol import envelope
-from chatlanes.lanes.worker.receiving import BuryUnrunnable
+from chatlanes.lanes.worker.receiving import LeasedTask, ReceiveLeased
 from chatlanes.lanes.worker.task import LaneTask
 
 
@@ -29,9 +29,9 @@ def apply(worker: Any) -> None:
 
 
 class ReceiveFast(bootsteps.StartStopStep):
-    """A step of the consumer. Its handler is called before that of BuryUnrunnable."""
+    """A step of the consumer. Its handler is called before that of ReceiveLeased."""
 
-    requires = (BuryUnrunnable,)
+    requires = (ReceiveLeased,)
 
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
         self._strategies: dict[str, Strategy] = {}
@@ -77,7 +77,7 @@ class Strategy:
 
     def __init__(self, task: LaneTask, consumer: Any) -> None:
         self._task, self._consumer = task, consumer
-        self._make_request = FastRequest.of(task, consumer)
+        self._make_request = FastRequest.of(LeasedTask(task), consumer)
         self._dispatcher = consumer.event_dispatcher
         self._logs = logger.isEnabledFor(logging.INFO)
 

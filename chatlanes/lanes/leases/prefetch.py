@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from chatlanes.lanes.protocol.replies import Leased
 
@@ -90,6 +90,15 @@ class PrefetchEstimator:
         return self.is_backlog and waiting > min(size / 2, slots * EXPECTED_WAIT_S / max(self._run_s, 1e-6))
 
 
+class OrdinaryRequest(Protocol):
+    """A message of an ordinary queue that has started (worker/request.py)."""
+
+    acknowledged: bool
+
+    @property
+    def is_running(self) -> bool: ...
+
+
 class Capacity:
     """The capacity of one worker. `counts` returns the counts of its in-flight table.
 
@@ -101,6 +110,7 @@ class Capacity:
         self.estimator = estimator
         self._counts = counts
         self._occupied = 0  # slots that run messages of ordinary queues
+        self._ordinary: set[OrdinaryRequest] = set()
         self._suspects_wait = False
 
     def use_pool(self, pool: Pool | None) -> None:
@@ -122,7 +132,8 @@ class Capacity:
         return max(0, self.slots - self._occupied)
 
     def size(self, occupied: int = 0) -> int:
-        """How many messages to fetch; `occupied` slots run messages of ordinary queues."""
+        """How many messages to fetch. `occupied`: the messages of ordinary queues that are not acknowledged."""
+        occupied += self._acknowledged()
         self._occupied = occupied
         held, lost, suspects = self._counts()
         if self.pool is None or suspects or (self._suspects_wait and held > lost):
@@ -131,6 +142,19 @@ class Capacity:
         if self._suspects_wait:
             return 1 if held < slots else 0
         return max(0, slots + self._prefetch(slots) - held - occupied)
+
+    def ordinary_started(self, request: OrdinaryRequest) -> None:
+        """Called on any thread."""
+        self._ordinary.add(request)
+
+    def _acknowledged(self) -> int:
+        """How many messages of ordinary queues run although they are acknowledged, as Celery does by default."""
+        if not self._ordinary:
+            return 0
+        for request in list(self._ordinary):
+            if not request.is_running:
+                self._ordinary.discard(request)
+        return sum(request.acknowledged for request in list(self._ordinary))
 
     def can_wait(self) -> bool:
         """True if the next fetch can wait until fewer messages are left here (PrefetchEstimator.suffices)."""

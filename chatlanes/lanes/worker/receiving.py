@@ -1,58 +1,87 @@
-"""Messages of lanes that Celery's consumer must treat in another way than those of ordinary queues.
+"""Messages of lanes in Celery's consumer. Those of ordinary queues are received as in Celery.
 
-Buries those that Celery cannot run: a body that cannot be decoded, or is not [args, kwargs, embed]. Rate limits do not
-apply to the others.
-
-Celery would acknowledge a message that cannot be decoded, which drops it. A message with a body of another form would
-raise an error in Celery before it runs, and be handed out again and again.
+Guarantees that a message of a lane is acknowledged when it has ended, and returned when its process has died, whatever
+the settings and the attributes of its task say; that no rate limit applies to it; and that one that Celery cannot run
+is buried: a body that cannot be decoded, or is not [args, kwargs, embed]. Celery would acknowledge the former, which
+drops it, and raise an error for the latter before it runs, so that it would be handed out again and again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from celery import bootsteps
+from celery.local import Proxy
+from celery.utils.imports import instantiate
 from celery.worker import state
 from kombu.exceptions import DecodeError
 
 from chatlanes.lanes.protocol import envelope
 
 
-class BuryUnrunnable(bootsteps.StartStopStep):
+class LeasedTask(Proxy):
+    """A task as Celery sees it for a message of a lane."""
+
+    __slots__ = ()
+    #: The message is settled when the task has ended, and released when its process has died.
+    acks_late = reject_on_worker_lost = True
+    #: A hard time limit kills the process: this counts as a death, not as the end of the run.
+    acks_on_timeout = False
+
+    def __init__(self, task: Any) -> None:
+        super().__init__(lambda: task)
+
+
+class ReceiveLeased(bootsteps.StartStopStep):
     """The consumer's step."""
 
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
-        stock_error, stock_handler = consumer.on_decode_error, consumer.create_task_handler
-        stock_limit = consumer._limit_task
-
-        def on_decode_error(message: Any, error: Exception) -> None:
-            if "#" in str(message.delivery_tag):
-                consumer.app.lanes.in_flight.bury(
-                    message.delivery_tag, {"type": type(error).__name__, "message": f"it cannot be decoded: {error}"}
-                )
-            stock_error(message, error)
-
-        def create_task_handler(*args: Any, **kwargs: Any) -> Any:
-            receive = stock_handler(*args, **kwargs)
-
-            def on_task_received(message: Any) -> Any:
-                if envelope.LANE in message.headers and not _can_be_run(message):
-                    return consumer.on_decode_error(message, DecodeError("it is not [args, kwargs, embed]"))
-                return receive(message)
-
-            return on_task_received
-
-        def limit_task(request: Any, bucket: Any, tokens: int) -> None:
-            """A rate limit would hold the first message of a lane in this worker, while others are idle."""
-            if envelope.LANE in request.request_dict:
-                state.task_reserved(request)
-                consumer.on_task_request(request)
-            else:
-                stock_limit(request, bucket, tokens)
-
-        consumer.on_decode_error, consumer.create_task_handler = on_decode_error, create_task_handler
-        consumer._limit_task = limit_task
+        self._consumer = consumer
+        self._strategies: dict[str, Any] = {}
+        self._update_stock, self._create_stock = consumer.update_strategies, consumer.create_task_handler
+        self._stock_error, self._stock_limit = consumer.on_decode_error, consumer._limit_task
+        consumer.update_strategies, consumer.create_task_handler = self._update, self._create
+        consumer.on_decode_error, consumer._limit_task = self._on_decode_error, self._limit
         super().__init__(consumer, **kwargs)
+
+    def _update(self) -> None:
+        self._update_stock()
+        app = self._consumer.app
+        for name, task in app.tasks.items():
+            self._strategies[name] = instantiate(task.Strategy, LeasedTask(task), app, self._consumer)
+
+    def _create(self) -> Callable[[Any], Any]:
+        """The handler of messages: Celery's, twice, with strategies for either kind of queue."""
+        consumer = self._consumer
+        receive, own = self._create_stock(), consumer.strategies
+        consumer.strategies = self._strategies
+        receive_leased = self._create_stock()
+        consumer.strategies = own
+
+        def on_task_received(message: Any) -> Any:
+            if envelope.LANE not in message.headers:
+                return receive(message)
+            if not _can_be_run(message):
+                return consumer.on_decode_error(message, DecodeError("it is not [args, kwargs, embed]"))
+            return receive_leased(message)
+
+        return on_task_received
+
+    def _on_decode_error(self, message: Any, error: Exception) -> None:
+        if "#" in str(message.delivery_tag):
+            self._consumer.app.lanes.in_flight.bury(
+                message.delivery_tag, {"type": type(error).__name__, "message": f"it cannot be decoded: {error}"}
+            )
+        self._stock_error(message, error)
+
+    def _limit(self, request: Any, bucket: Any, tokens: int) -> None:
+        """A rate limit would hold the first message of a lane in this worker, while others are idle."""
+        if envelope.LANE in request.request_dict:
+            state.task_reserved(request)
+            self._consumer.on_task_request(request)
+        else:
+            self._stock_limit(request, bucket, tokens)
 
 
 def _can_be_run(message: Any) -> bool:

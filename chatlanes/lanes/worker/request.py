@@ -68,6 +68,15 @@ class LaneRequest(Request):
         started = {"timestamp": self.time_start} if type == "task-started" else {}
         return {"attempt": lane["failed"] + lane["died"] + 1, **started}
 
+    @property
+    def is_running(self) -> bool:
+        return self in state.active_requests
+
+    def on_accepted(self, pid: int, time_accepted: float) -> None:
+        super().on_accepted(pid, time_accepted)
+        if envelope.LANE not in self._request_dict:
+            self._app.lanes.in_flight.capacity.ordinary_started(self)
+
     def terminate(self, pool: Any, signal: Any = None) -> None:
         """Bury the message: at once if it has not started, otherwise when its process or greenlet has ended, or by
         eviction where the pool cannot end it. Celery would acknowledge it at once, which would settle it.

@@ -58,11 +58,6 @@ class LaneTask(Task):
 
     abstract = True
     Request = "chatlanes.lanes.worker.request:LaneRequest"
-    #: The message is settled when the task has ended, and released when its process has died.
-    acks_late = True
-    reject_on_worker_lost = True
-    #: A hard time limit kills the process: this counts as a death, not as the end of the run.
-    acks_on_timeout = False
 
     _trace: SettlingTracer | None = None
 

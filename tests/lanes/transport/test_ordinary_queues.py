@@ -14,6 +14,9 @@ from tests.support.lab_app import LANE_QUEUES
 from tests.support.waiting import until
 from tests.support.worker import Worker
 
+#: Celery's setting for tasks whose process has died.
+REQUEUED = {"task_reject_on_worker_lost": True}
+
 
 def ask(lab: Lab, worker: Worker, what: str, *arguments: Any) -> Any:
     """The worker's reply to `celery inspect`."""
@@ -152,3 +155,29 @@ def test_a_revoke_before_a_replay_does_not_apply(lab: Lab) -> None:
     control(lab, worker, lab.app.control.add_consumer, "orders.0")
     lab.drained()
     assert ids(lab.history, "start") == ["m"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "runs"), [({}, 1), ({"task_acks_late": True}, 1), ({"task_acks_late": True, **REQUEUED}, 3)]
+)
+def test_only_the_settings_say_whether_an_ordinary_task_runs_again(
+    lab: Lab, settings: dict[str, Any], runs: int
+) -> None:
+    # Given an ordinary task that kills its process, and one in a lane whose attributes say that it does not run again
+    lost = {"acks_late": False, "reject_on_worker_lost": False, "acks_on_timeout": True}
+    lab.publish_unordered("die_always", "p")
+    lab.publish("m", ["lane"], task="die", how="killed", times=2)
+    worker = lab.worker("prefork", 2, task_annotations={"die": lost}, **settings)
+    # When the first one has run as often as its settings say
+    if runs > 1:
+        until(lambda: ids(lab.history, "start").count("p") >= runs)
+    else:
+        until(lambda: worker.log.count("Task handler raised error: WorkerLostError") >= 3)  # one, and two of the lane
+        lab.publish_unordered("plain", "after")
+        lab.ended("after")
+    # Then the one of the lane has run to its end
+    lab.ended("m")
+    lab.drained()
+    worker.kill_all()
+    assert ids(lab.history, "start").count("m") == 3
+    assert runs > 1 or ids(lab.history, "start").count("p") == 1
