@@ -15,6 +15,7 @@ from typing import Any
 
 from celery import Celery, bootsteps, signals
 from celery.exceptions import CPendingDeprecationWarning
+from celery.utils.imports import symbol_by_name
 from celery.utils.log import get_task_logger
 
 from chatlanes.lanes import fast as fast_pieces
@@ -38,7 +39,7 @@ from chatlanes.lanes.worker.prefork import end_with_parent, keep_written_jobs, r
 from chatlanes.lanes.worker.receiving import ReceiveLeased
 from chatlanes.lanes.worker.shutdown import ColdExit, ShutdownStep, fix_pool_shutdown
 from chatlanes.lanes.worker.stopping import is_stopping, share_with_children
-from chatlanes.lanes.worker.task import LaneTask, Trace
+from chatlanes.lanes.worker.task import LaneTask, Trace, in_lanes, put_in_lanes
 
 logger = get_task_logger(__name__)
 
@@ -117,7 +118,10 @@ def install(app: Celery, *, fast: bool | Callable[[], bool] = True) -> Lanes:
     app._pool = app.amqp._producer_pool = None  # those of an app that has connected before
     app.send_task = partial(_send_task, app)
     app.lanes = Lanes(app, fast)
-    app.task_cls = LaneTask
+    app.task_cls = LaneTask if app.task_cls == Celery.task_cls else in_lanes(symbol_by_name(app.task_cls))
+    if app.finalized:
+        put_in_lanes(app.tasks.values())
+    app.on_after_finalize.connect(lambda sender, **_: put_in_lanes(sender.tasks.values()), weak=False)
     app.control_cls = "chatlanes.lanes.worker.termination:LanesControl"
     app.events.dispatcher_cls = "chatlanes.lanes.monitoring.events:TaskEventDispatcher"
     if app.configured:
@@ -175,7 +179,8 @@ class LanesStep(bootsteps.StartStopStep):
 
     def __init__(self, worker: Any, **kwargs: Any) -> None:
         check_transport(worker.app)
-        self._check_tasks(worker.app)
+        put_in_lanes(worker.app.tasks.values())  # those that were made after the app was finalized
+        self._warn_of_rate_limits(worker.app)
         super().__init__(worker, **kwargs)
 
     def create(self, worker: Any) -> Any:
@@ -212,12 +217,8 @@ class LanesStep(bootsteps.StartStopStep):
         ForcedExit(worker.app.lanes.in_flight, partial(connect_like, broker, ANSWER_WITHIN_S)).start()
 
     @staticmethod
-    def _check_tasks(app: Celery) -> None:
+    def _warn_of_rate_limits(app: Celery) -> None:
         for name, task in app.tasks.items():
-            if not isinstance(task, LaneTask):
-                raise Misconfigured(
-                    f"task {name} has a base class that is not a LaneTask: derive it from chatlanes.lanes.LaneTask"
-                )
             if task.rate_limit:
                 logger.warning("lanes: the rate_limit of task %s does not apply to its messages in lanes", name)
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from celery import Celery
+from celery import Celery, Task
 from celery.apps.beat import Beat
 from kombu import Connection, Queue
 from kombu.transport import redis
@@ -109,3 +109,40 @@ def test_other_apps_of_the_process_keep_kombus_transport(redis_url: str, is_firs
     assert app.lanes.store.client.keys("unacked*") == []
     for each in (app, other):
         each.close()
+
+
+class Custom(Task):
+    """A base class as projects have them."""
+
+    def apply_async(self, *args: Any, **kwargs: Any) -> Any:
+        return "published", super().apply_async(*args, **kwargs)
+
+    def own(self) -> str:
+        return self.name
+
+
+@pytest.mark.parametrize("installs", ["before", "after"])
+@pytest.mark.parametrize("of", ["app", "task"])
+def test_base_classes_of_the_app_and_its_tasks_stay(redis_url: str, of: str, installs: str) -> None:
+    app = Celery("shop", broker=redis_url, set_as_current=False, task_cls=Custom if of == "app" else None)
+
+    @app.task(base=Custom if of == "task" else None, name="pack", shared=False)
+    def pack() -> None:
+        """Of the class that its app or itself names."""
+
+    if installs == "after":
+        app.finalize()
+    lanes.install(app)
+    task = app.tasks["pack"]
+    assert isinstance(task, Custom)
+    assert isinstance(task, lanes.LaneTask)
+    assert task.own() == "pack"
+    assert task.apply_async()[0] == "published"
+
+
+def test_installing_twice_changes_no_class_twice(redis_url: str) -> None:
+    app = Celery("shop", broker=redis_url, set_as_current=False, task_cls=Custom)
+    lanes.install(app)
+    kinds = {name: type(task) for name, task in app.tasks.items()}
+    lanes.install(app)
+    assert {name: type(task) for name, task in app.tasks.items()} == kinds

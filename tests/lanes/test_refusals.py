@@ -6,14 +6,13 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from celery import Celery, Task
+from celery import Celery
 
 from chatlanes import lanes
-from chatlanes.lanes.install import LanesStep, check_transport
+from chatlanes.lanes.install import check_transport
 from tests.lanes.old_server import old_server
 from tests.support import ROOT
 from tests.support.lab import Lab, LabMaker, batch, needs_batches
@@ -182,18 +181,6 @@ def test_a_worker_refuses_a_server_that_is_too_old(make_lab: LabMaker) -> None:
         worker = make_lab(url).worker("solo", is_awaited=False)
         assert worker.exit_code() != 0
     assert "Redis 6.0.16 is too old for lanes: use 6.2 or newer, or Valkey" in worker.log
-
-
-def test_a_task_whose_base_is_not_a_lane_task_is_refused(redis_url: str) -> None:
-    app = Celery("other", broker=redis_url, set_as_current=False)
-    lanes.install(app)
-
-    @app.task(base=Task, shared=False)
-    def stock() -> None:
-        """Would run without a check of its lease."""
-
-    with pytest.raises(lanes.Misconfigured, match=r"task .*stock has a base class that is not a LaneTask"):
-        LanesStep(SimpleNamespace(app=app))
 
 
 def test_an_app_with_another_transport_is_refused() -> None:

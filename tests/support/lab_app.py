@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from billiard import pool as billiard_pool
-from celery import Celery, chord, group
+from celery import Celery, Task, chord, group
 from celery.concurrency import prefork
 from celery.concurrency.asynpool import AsynPool
 from celery.exceptions import Ignore, Reject
@@ -342,8 +342,59 @@ def replace(
         raise
 
 
+class Recording(Task):
+    """A base class of a project: it runs its tasks in a context of its own, and retries them in its own way."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        record("entered", self.request.id)
+        return super().__call__(*args, **kwargs)
+
+    def retry(self, *args: Any, **kwargs: Any) -> Any:
+        record("own-retry", self.request.id)
+        return super().retry(*args, **kwargs)
+
+
+class Direct(Recording):
+    """Calls `run`, as many projects do."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        record("entered", self.request.id)
+        return self.run(*args, **kwargs)
+
+
+class Batching(Task):
+    """Receives messages in its own way, as celery-batches does."""
+
+    def Strategy(self, task: Any, app: Any, consumer: Any) -> Any:  # noqa: N802 - Celery's name
+        def receive(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any, **_: Any) -> None:
+            record("batched", message.headers["id"])
+            message.ack()
+
+        return receive
+
+
+def fail_once(self: Any) -> None:
+    """Retry once."""
+    record("start", self.request.id)
+    if self.request.retries == 0:
+        raise self.retry(countdown=0.01, exc=RuntimeError("not yet"))
+    record("end", self.request.id)
+
+
+def fail_once_directly(self: Any) -> None:
+    """`fail_once` with another base class."""
+    fail_once(self)
+
+
+def batch(self: Any) -> None:
+    """Never runs: its class receives its messages."""
+
+
 TASKS = (
     run,
+    fail_once,
+    fail_once_directly,
+    batch,
     replace,
     run_and_linger,
     converse,
@@ -366,6 +417,9 @@ TASKS = (
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
+    "fail_once": {"base": Recording},
+    "fail_once_directly": {"base": Direct},
+    "batch": {"base": Batching},
     "run_and_linger": {"on_success": _linger, "on_failure": _linger},
     "back_off": {"autoretry_for": (RuntimeError,), "max_retries": 2, "retry_backoff": 60, "retry_jitter": False},
 }

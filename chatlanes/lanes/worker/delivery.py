@@ -58,6 +58,8 @@ class Delivery:
     is_interruptible: bool = False
     interrupted: int = 0
     is_replayed: bool = False
+    #: The lease was valid when the run began.
+    is_started: bool = field(default=False, init=False)
     #: A newer message has ended this run: nothing that it still does has an effect. Set by another thread.
     is_interrupted: bool = field(default=False, init=False)
     _journal: Journal | None = field(default=None, init=False, repr=False)
@@ -113,6 +115,7 @@ class Delivery:
                 raise LeaseLost(f"{self.id} waited too long behind other jobs; it is released")
         if self.is_interruptible:
             self._listen()
+        self.is_started = True
 
     def _listen(self) -> None:
         """From now on an interrupt is noticed; one that came before is found by the check."""

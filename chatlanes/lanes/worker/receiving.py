@@ -11,13 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from celery import bootsteps
+from celery import Task, bootsteps
 from celery.local import Proxy
 from celery.utils.imports import instantiate
+from celery.utils.log import get_task_logger
 from celery.worker import state
 from kombu.exceptions import DecodeError
 
 from chatlanes.lanes.protocol import envelope
+
+logger = get_task_logger(__name__)
 
 
 class LeasedTask(Proxy):
@@ -49,7 +52,8 @@ class ReceiveLeased(bootsteps.StartStopStep):
         self._update_stock()
         app = self._consumer.app
         for name, task in app.tasks.items():
-            self._strategies[name] = instantiate(task.Strategy, LeasedTask(task), app, self._consumer)
+            if task.Strategy == Task.Strategy:
+                self._strategies[name] = instantiate(task.Strategy, LeasedTask(task), app, self._consumer)
 
     def _create(self) -> Callable[[Any], Any]:
         """The handler of messages: Celery's, twice, with strategies for either kind of queue."""
@@ -62,11 +66,20 @@ class ReceiveLeased(bootsteps.StartStopStep):
         def on_task_received(message: Any) -> Any:
             if envelope.LANE not in message.headers:
                 return receive(message)
+            name = message.headers.get("task")
+            if name not in self._strategies and name in consumer.app.tasks:
+                return self._bury(message)
             if not _can_be_run(message):
                 return consumer.on_decode_error(message, DecodeError("it is not [args, kwargs, embed]"))
             return receive_leased(message)
 
         return on_task_received
+
+    def _bury(self, message: Any) -> None:
+        """Bury a message whose task would not run it with its lease, such as one of celery-batches."""
+        why = f"task {message.headers['task']} has a Strategy of its own: use it on ordinary queues only"
+        logger.error("lanes: buried %s: %s", message.headers["id"], why, extra=envelope.about(message.headers["id"]))
+        self._consumer.app.lanes.in_flight.bury(message.delivery_tag, {"type": "OwnStrategy", "message": why})
 
     def _on_decode_error(self, message: Any, error: Exception) -> None:
         if "#" in str(message.delivery_tag):

@@ -6,13 +6,14 @@ that Celery acknowledges. Tasks on ordinary queues behave as in Celery.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from celery import Task
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 from celery.states import FAILURE
+from celery.utils.imports import symbol_by_name
 from celery.utils.log import get_task_logger
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 from greenlet import GreenletExit  # type: ignore[import-untyped]
@@ -54,9 +55,10 @@ class SettlingTracer:
 
 
 class LaneTask(Task):
-    """The base class of every task of the app (install.py)."""
+    """Every task of the app has this class: as its only base, or behind those that it has (`in_lanes`)."""
 
     abstract = True
+    _is_in_lanes = True
     Request = "chatlanes.lanes.worker.request:LaneRequest"
 
     _trace: SettlingTracer | None = None
@@ -72,9 +74,15 @@ class LaneTask(Task):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         delivery = self.delivery
-        if delivery is None:  # on an ordinary queue, or called by hand
-            return super().__call__(*args, **kwargs) if self.request.called_directly else self.run(*args, **kwargs)
+        if delivery is None and self.request.called_directly:
+            return super().__call__(*args, **kwargs)
+        if delivery is None or delivery.is_started:  # on an ordinary queue, or called by another class's __call__
+            return self.run(*args, **kwargs)
         return self.run_leased(delivery, args, kwargs)
+
+    def run_started(self, *args: Any, **kwargs: Any) -> Any:
+        """The task itself, or what its class has instead of Celery's `__call__`."""
+        return self.run(*args, **kwargs)
 
     def run_leased(self, delivery: Delivery, args: Any, kwargs: Any) -> Any:
         """Run a message of a lane if its lease is valid. An outage of Redis does not count as a failure of the task."""
@@ -90,7 +98,7 @@ class LaneTask(Task):
             if claimed_s:
                 delivery.park(delay_s=claimed_s, kind="Chord", reason="its worker died while it published the body")
                 raise Ignore(f"{delivery.id} waits until the claim of its chord has expired")
-            return self.run(*args, **kwargs)
+            return self.run_started(*args, **kwargs)
         except Interrupted as interrupted:
             logger.info("lanes: %s", interrupted)
             raise Ignore(str(interrupted)) from None
@@ -156,6 +164,42 @@ class LaneTask(Task):
         if throw:
             raise reason
         return reason
+
+
+def in_lanes(cls: type[Task]) -> type[Task]:
+    """The class of a task with LaneTask behind its own bases, so that their methods are called first. Only `__call__`
+    is called after the check of the lease.
+    """
+    if "_is_in_lanes" in vars(cls):
+        return cls
+    namespace: dict[str, Any] = {"_is_in_lanes": True, "__module__": cls.__module__, "__doc__": cls.__doc__}
+    if cls.__call__ not in (Task.__call__, LaneTask.__call__):
+        namespace |= {"__call__": _leased_call(cls), "run_started": cls.__call__}
+    elif issubclass(cls, LaneTask):
+        return cls
+    if cls.Request not in (Task.Request, LaneTask.Request):
+        ours, own = symbol_by_name(LaneTask.Request), symbol_by_name(cls.Request)
+        namespace["Request"] = own if issubclass(own, ours) else type(own.__name__, (ours, own), {})
+    bases = (cls,) if issubclass(cls, LaneTask) else (cls, LaneTask)
+    return type(cls.__name__, bases, namespace)
+
+
+def _leased_call(cls: type[Task]) -> Callable[..., Any]:
+    def call(self: LaneTask, *args: Any, **kwargs: Any) -> Any:
+        delivery = self.delivery
+        if delivery is None or delivery.is_started:
+            return cls.__call__(self, *args, **kwargs)
+        return self.run_leased(delivery, args, kwargs)
+
+    return call
+
+
+def put_in_lanes(tasks: Iterable[Any]) -> None:
+    """Give each of these tasks the class that `in_lanes` makes of its own."""
+    for task in tasks:
+        cls = in_lanes(type(task))
+        if cls is not type(task):
+            task.__class__ = cls
 
 
 def _differ(given: Any, own: Any) -> bool:

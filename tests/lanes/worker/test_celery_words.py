@@ -195,3 +195,29 @@ def test_with_task_always_eager_it_runs_at_once(make_lab: LabMaker, monkeypatch:
     lab.send("a", ["lane"], countdown=3_600)
     assert ids(lab.history, "end") == ["a"]
     assert lab.store.next_timers() == []
+
+
+@pytest.mark.parametrize("task", ["fail_once", "fail_once_directly"])
+def test_a_base_class_of_the_project_runs_its_tasks_with_their_leases(
+    lab: Lab, pool: tuple[str, int], task: str
+) -> None:
+    lab.publish_unordered(task, "plain")
+    lab.publish("m", ["lane"], task=task)
+    lab.worker(*pool)
+    lab.ended("m", "plain")
+    lab.drained()
+    for name in ("m", "plain"):
+        assert [event.what for event in lab.history if event.id == name] == [
+            *("entered", "start", "own-retry"),
+            *("entered", "start", "end"),
+        ]
+    assert (lab.count("appended"), lab.count("retried")) == (1, 1)
+
+
+def test_a_class_with_its_own_strategy_works_on_ordinary_queues_only(lab: Lab) -> None:
+    lab.publish("m", ["lane"], task="batch")
+    lab.publish_unordered("batch", "plain")
+    worker = lab.worker("threads", 2)
+    until(lambda: ids(lab.history, "batched") == ["plain"])
+    until(lambda: lab.dead() == ["m"])
+    assert "task batch has a Strategy of its own: use it on ordinary queues only" in worker.log
