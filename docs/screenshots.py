@@ -52,7 +52,7 @@ def talk(page: Page) -> None:
     ann.press("Kill me")
     expect(ann.here.get_by_text(re.compile("^Another process continued"))).to_be_visible()
     ann.press("Fail twice")
-    expect(ann.here.get_by_text(re.compile("worked. My first message"))).to_be_visible()
+    expect(ann.here.get_by_text(re.compile("succeeded. My first message"))).to_be_visible()
     group.write("Shall we go on Saturday?")
     group.here.get_by_role("radio", name="Ben").check()
     group.write("If it is dry. Ask the bot!")
