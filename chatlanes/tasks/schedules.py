@@ -113,7 +113,7 @@ class Watcher:
 
         None: a worker that started later has given it another definition, and fires it.
         """
-        record = ScheduleRecord.decode(known) if known else None
+        record = _readable(watched.schedule.name, known) if known else None
         if record is not None and record.clockwork == watched.schedule.clockwork:
             return record
         if record is not None and not self._is_new:
@@ -147,6 +147,14 @@ class Watcher:
 
 def watcher(served: Iterable[ServedBot], settings: Settings) -> Watcher:
     return Watcher(served, Store(connect_to(settings, ANSWER_WITHIN_S)))
+
+
+def _readable(name: str, stored: bytes) -> ScheduleRecord | None:
+    try:
+        return ScheduleRecord.decode(stored)
+    except (ValueError, TypeError):
+        logger.warning("schedule %s: its record in Redis cannot be read, and is made again: it begins now", name)
+        return None
 
 
 def _messages(watched: _Watched, found: Due) -> Iterator[NewMessage]:

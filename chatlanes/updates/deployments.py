@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from threading import Event, Thread
 from typing import Any
 
@@ -182,12 +182,27 @@ def processes(client: Redis) -> dict[str, Announcement]:
     """The announcements of live processes, by host:pid:random; expired ones are deleted. Raises RedisError."""
     found: Any = client.hgetall(PROCESSES)
     now_us, alive_us = inspection.now_us(client), round(ALIVE_S * 1_000_000)
-    announced = {name.decode(): Announcement(**json.loads(stored)) for name, stored in found.items()}
+    announced = {name: _announcement(stored) for name, stored in found.items()}
     # One from the future was made before the clock of Redis was set back; a live process makes another one soon.
-    dead = [name for name, each in announced.items() if not -alive_us <= now_us - each.seen_us <= alive_us]
-    if dead:
+    alive = {
+        name.decode(): each
+        for name, each in sorted(announced.items())
+        if each and -alive_us <= now_us - each.seen_us <= alive_us
+    }
+    if dead := [name for name in found if name.decode(errors="replace") not in alive]:
         client.hdel(PROCESSES, *dead)
-    return {name: each for name, each in sorted(announced.items()) if name not in dead}
+    return alive
+
+
+def _announcement(stored: bytes) -> Announcement | None:
+    """None if it cannot be read."""
+    try:
+        read = Announcement(**json.loads(stored))
+        return replace(
+            read, bots=[int(bot) for bot in read.bots], since_us=int(read.since_us), seen_us=int(read.seen_us)
+        )
+    except (ValueError, TypeError):
+        return None
 
 
 def foreign(alive: dict[str, Announcement]) -> Iterator[str]:

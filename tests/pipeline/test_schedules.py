@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from chatlanes.bot.occurrences import ScheduleRecord, owner_of
+from chatlanes.lanes.protocol import keys
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.sandbox.server import start_server
@@ -122,6 +123,18 @@ def test_a_new_schedule_begins_now(make_pipeline: MakePipeline) -> None:
     assert (record.cron, record.tz, record.last_ms) == ("0 9 * * *", "Europe/Berlin", None)
     assert record.after_ms >= before_ms
     assert (pipeline.count("appended"), firings(pipeline.directory)) == (0, [])
+
+
+def test_a_schedule_whose_record_cannot_be_read_begins_now(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(SCHEDULES="tests.support.schedules:daily")
+    pipeline.redis.hset(keys.SCHEDULES, keys.timer(OWNER, "digest"), "zz")
+    worker = pipeline.worker("threads", 1)
+    worker.tells("schedule digest: its record in Redis cannot be read")
+    until(lambda: pipeline.redis.hget(keys.SCHEDULES, keys.timer(OWNER, "digest")) != b"zz")
+    record = until(lambda: record_of(pipeline, "digest"))
+    assert record is not None
+    assert record.cron == "0 9 * * *"
+    assert "Traceback" not in worker.log
 
 
 @pytest.mark.parametrize(("schedules", "fired"), [("daily", 1), ("daily_all", 3), ("daily_skip", 0)])

@@ -113,6 +113,21 @@ def test_one_of_two_deployments_that_start_together_is_whole(
             presence.leave()
 
 
+@pytest.mark.parametrize(
+    "stored",
+    ["zz", "null", "[]", "{}", '{"what":"w","bots":7,"fills":[],"reads":[],"since_us":"a","seen_us":null}', b"\xff"],
+)
+def test_announcement_that_cannot_be_read_is_removed(
+    bots: tuple[Settings, Settings], redis_url: str, stored: str | bytes
+) -> None:
+    with connect(redis_url) as client:
+        client.hset(deployments.PROCESSES, mapping={"corrupt": stored, b"\xff": stored})
+        presence = Presence("worker", bots[0])
+        presence.enter()
+        assert [each.bots for each in deployments.processes(client).values()] == [[123456]]
+        assert client.hlen(deployments.PROCESSES) == 1
+
+
 def test_deployment_starts_without_redis(tmp_path: Path) -> None:
     away = load({"BOT_TOKEN": TOKEN, "REDIS_URL": "redis://127.0.0.1:1/0"}, env_file=None)
     presence = Presence("worker", away)

@@ -82,7 +82,7 @@ class WaitingTimers(NamedTuple):
 
 def settled(client: Redis) -> Settled:
     found: Any = client.hgetall(keys.SETTLED)
-    return Settled(now_us(client), {queue.decode(): int(count) for queue, count in found.items()})
+    return Settled(now_us(client), {queue.decode(): _number(count) for queue, count in found.items()})
 
 
 def now_us(client: Redis) -> int:
@@ -99,7 +99,7 @@ def records(client: Redis, ids: Iterable[str]) -> Iterator[Record]:
                 pipe.hmget(keys.message(message_id), *_FIELDS)
             for message_id, fields in zip(batch, pipe.execute(), strict=True):
                 if fields[0] is not None:
-                    yield _record(message_id, [(value or b"").decode() for value in fields])
+                    yield _record(message_id, [(value or b"").decode(errors="replace") for value in fields])
 
 
 def groups(client: Redis) -> list[str]:
@@ -200,7 +200,7 @@ def _content(stored: bytes) -> Any:
 def paused(client: Redis) -> dict[str, int]:
     """`lane:<key>`, `queue:<name>` or `group:<name>` -> since when it is paused, ms."""
     found: Any = client.hgetall(keys.PAUSED)
-    return {what.decode(): int(at_ms) for what, at_ms in found.items()}
+    return {what.decode(): _number(at_ms) for what, at_ms in found.items()}
 
 
 def losses(client: Redis) -> list[Loss]:
@@ -213,13 +213,13 @@ def workers(client: Redis) -> dict[str, int]:
     """host:pid:… of each worker that has swept within a lease -> its slots. Includes workers that stopped since."""
     alive: Any = client.zrangebyscore(keys.WORKERS, now_us(client) / 1000, "+inf")
     named = (member.decode().rpartition(" ") for member in alive)
-    return {holder: int(slots) for holder, _, slots in named}
+    return {holder: _number(slots) for holder, _, slots in named}
 
 
 def parked(client: Redis) -> dict[tuple[str, str], tuple[int, float]]:
     """(kind, group of queues) -> how many messages were parked, and the sum of their delays in seconds."""
     found: Any = client.hgetall(keys.PARKED)
-    by = {tuple(field.decode().split(" ", 2)): int(n) for field, n in found.items()}
+    by = {tuple(field.decode().split(" ", 2)): _number(n) for field, n in found.items()}
     return {
         (kind, group): (n, by.get(("ms", kind, group), 0) / 1000)
         for (what, kind, group), n in by.items()
@@ -230,17 +230,17 @@ def parked(client: Redis) -> dict[tuple[str, str], tuple[int, float]]:
 def times(client: Redis) -> dict[tuple[str, str], Histogram]:
     """(WAIT, RUN or RECOVERY, group of queues) -> histogram."""
     found: Any = client.hgetall(keys.TIMES)
-    return read_times({field.decode(): int(n) for field, n in found.items()})
+    return read_times({field.decode(): _number(n) for field, n in found.items()})
 
 
 def lost_runs(client: Redis, group: str) -> int:
     """How many runs lost their lease before they ended."""
-    return int(client.hget(keys.TIMES, field(LOST, RUNS, group)) or 0)
+    return _number(client.hget(keys.TIMES, field(LOST, RUNS, group)) or b"")
 
 
 def counts(client: Redis) -> dict[str, int]:
     found: Any = client.hgetall(keys.COUNTS)
-    return {name.decode(): int(value) for name, value in found.items()}
+    return {name.decode(): _number(value) for name, value in found.items()}
 
 
 def _record(message_id: str, fields: list[str]) -> Record:
@@ -250,15 +250,23 @@ def _record(message_id: str, fields: list[str]) -> Record:
         state=state,
         queue=queue,
         lanes=tuple(key for key in lanes.split("\n") if key),
-        appended_us=int(float(seq or 0)),
-        moved_us=int(fence or 0),
+        appended_us=_number(seq),
+        moved_us=_number(fence),
         holder=holder,
-        failed=int(failed or 0),
-        died=int(died or 0),
+        failed=_number(failed),
+        died=_number(died),
         is_replayed=bool(replayed),
         parked=parked,
-        size=int(size or 1),
+        size=_number(size) or 1,
     )
+
+
+def _number(stored: str | bytes) -> int:
+    """0 if it is empty or cannot be read."""
+    try:
+        return int(float(stored))
+    except (ValueError, OverflowError):
+        return 0
 
 
 def _title(stored: bytes) -> str:

@@ -194,7 +194,7 @@ def append_answer(answer: list[Any] | None) -> Appended:
 
 def history_answer(answer: list[Any]) -> History:
     identity, appended, settled, pending = answer
-    return History(identity.decode(), appended, settled, pending)
+    return History(identity.decode(errors="replace"), appended, settled, pending)
 
 
 def loss_answer(record: bytes) -> Loss:

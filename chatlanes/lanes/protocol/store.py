@@ -220,7 +220,7 @@ class Store:
     def next_timers(self, start: int = 0, count: int = 100) -> list[StoredTimer]:
         """Of all timers the next ones, without the first `start`."""
         entries: list[Any] = self.client.zrange(keys.TIMERS, start, start + count - 1)
-        places = [tuple(entry.decode().split("\n")) for entry in entries]
+        places = [tuple(entry.decode().split("\n")) for entry in entries if b"\n" in entry]
         found = {(timer.owner, timer.name): timer for timer in self.timers(*{owner for owner, _ in places})}
         return [found[place] for place in places if place in found]
 

@@ -134,12 +134,13 @@ def test_a_message_with_more_lanes_than_a_publisher_may_give_it_stops_nobody(lab
     assert "Redis refuses fetches" not in worker.log
 
 
-def test_a_record_that_no_script_can_handle_is_buried_and_stops_nobody(lab: Lab) -> None:
+@pytest.mark.parametrize("field", ["seq", "died", "failed", "interrupted", "replayed"])
+def test_a_record_that_no_script_can_handle_is_buried_and_stops_nobody(lab: Lab, field: str) -> None:
     # Given a message whose record another program has spoilt, one behind it, and one beside it
     lab.publish("spoilt", ["lane"])
     lab.publish("behind", ["lane"])
     lab.publish("beside", ["other"])
-    lab.client.hset(keys.message("spoilt"), "seq", "abc")
+    lab.client.hset(keys.message("spoilt"), mapping={"fence": 1, field: "abc"})
     # When a worker serves them, then the others run, and it is buried
     worker = lab.worker("solo")
     lab.drained()
@@ -147,6 +148,7 @@ def test_a_record_that_no_script_can_handle_is_buried_and_stops_nobody(lab: Lab)
     assert lab.dead() == ["spoilt"]
     assert "no script can handle it" in lab.problem("spoilt")
     assert "Redis refuses fetches" not in worker.log
+    assert "Traceback" not in worker.log
 
 
 def test_celerys_retry_stays_first_and_runs_when_due(make_lab: LabMaker, pool: tuple[str, int]) -> None:

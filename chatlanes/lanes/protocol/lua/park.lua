@@ -14,6 +14,6 @@ redis.call('HDEL', MESSAGE .. id, 'alive')
 redis.call('ZADD', DELAYED, now_ms + delay_ms, id)
 count('parked', 1)
 local counted = kind .. ' ' .. group_of(queue)
-redis.call('HINCRBY', PARKED, 'times ' .. counted, 1)
-redis.call('HINCRBY', PARKED, 'ms ' .. counted, math.max(delay_ms, 0))
+add_to(PARKED, 'times ' .. counted, 1)
+add_to(PARKED, 'ms ' .. counted, math.max(delay_ms, 0))
 return 1

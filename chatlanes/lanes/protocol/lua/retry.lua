@@ -9,7 +9,7 @@ even_when_full()
 if not check_lease(id, fence) then return 0 end
 take_back(id, 'delayed')
 redis.call('HDEL', MESSAGE .. id, 'parked', 'alive')
-redis.call('HINCRBY', MESSAGE .. id, 'failed', 1)
+redis.pcall('HINCRBY', MESSAGE .. id, 'failed', 1) -- a corrupt count stays: leasing.lua buries the message
 redis.call('RPUSH', ERRORS .. id, problem)
 redis.call('ZADD', DELAYED, now_ms + delay_ms, id)
 count('retried', 1)

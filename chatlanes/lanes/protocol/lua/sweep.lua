@@ -16,7 +16,7 @@ even_when_full()
 -- within a third of a lease, so a lease is extended by that time, once: half a millisecond in its expiry marks a lease
 -- that was extended and not renewed since.
 local grace_ms = math.floor(lease_ms / 3)
-local swept = tonumber(redis.call('GET', SWEPT))
+local swept = number_of(redis.call('GET', SWEPT))
 redis.call('SET', SWEPT, now_ms)
 local set_back_ms = undo_set_back(swept, lease_ms)
 if holder ~= '' then

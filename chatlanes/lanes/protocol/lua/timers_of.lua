@@ -6,7 +6,7 @@
 local found = {}
 
 local function add(owner, fields)
-  local due_ms = redis.call('ZSCORE', TIMERS, owner .. '\n' .. fields[1])
+  local due_ms = timer_of(owner, fields) and redis.call('ZSCORE', TIMERS, owner .. '\n' .. fields[1])
   if not due_ms then return end
   for _, value in ipairs({ owner, fields[1], digits(math.ceil(due_ms)), timer_of(owner, fields) }) do
     found[#found + 1] = value

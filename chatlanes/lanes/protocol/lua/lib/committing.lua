@@ -13,7 +13,7 @@ local function write(queue, lanes, what, key, value, time_ms)
   elseif what == 'delete' then
     redis.call('UNLINK', key)
   elseif what == 'add' then
-    redis.call('HINCRBY', key, value, time_ms)
+    add_to(key, value, time_ms)
   elseif what == 'push' then
     redis.call('RPUSH', key, value)
   elseif what == 'cancel' then

@@ -17,7 +17,7 @@ end
 local function join_follower(id, queue, lanes, follower)
   local mine = redis.call('HMGET', MESSAGE .. id, 'group', 'lanes', 'size')
   local its = redis.call('HMGET', MESSAGE .. follower, 'group', 'lanes', 'size', 'queue', 'fence')
-  local group, size = mine[1], (mine[3] or 1) + (its[3] or 1)
+  local group, size = mine[1], (number_of(mine[3]) or 1) + (number_of(its[3]) or 1)
   if not group or its[1] ~= group or its[2] ~= mine[2] or its[4] ~= queue or its[5] then return false end
   local _, _, most, interrupts = limits_of(group)
   if not interrupts or size > most then return false end

@@ -16,7 +16,7 @@ end
 -- A message is late if a higher number of its scope has joined its lanes before. A number that is lower by a million or
 -- more is not late: the numbering of its scope has started again, as that of Telegram's updates does.
 local function note_number(scope, number)
-  local last = highest[scope] or tonumber(redis.call('HGET', LAST, scope))
+  local last = highest[scope] or number_of(redis.call('HGET', LAST, scope))
   if last and number < last and last - number < 1000000 then
     late = late + 1
   else
@@ -31,6 +31,7 @@ local function join_held(scope, id, number)
   if message[1] ~= 'held' then return end
   note_number(scope, tonumber(number))
   local queue, lanes, group = message[2], split(message[3]), message[4]
+  group = group and limits_of(group) and group
   if group and join_group(queue, group, lanes, redis.call('GET', BODY .. id)) then
     absorb(id, queue)
     return
@@ -70,7 +71,7 @@ end
 local function expire_holds(limit)
   local scopes = {}
   for _, place in ipairs(redis.call('ZRANGEBYSCORE', HELD, '-inf', now_ms, 'LIMIT', 0, limit)) do
-    scopes[string.match(place, '^(.*):%d+$')] = true
+    scopes[string.match(place, '^(.*):%d+$') or ''] = true
     redis.call('ZREM', HELD, place)
   end
   for scope in pairs(scopes) do join_due(scope) end

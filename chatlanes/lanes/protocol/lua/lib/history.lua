@@ -9,7 +9,7 @@ local function history()
     redis.call('SET', IDENTITY, identity)
   end
   local totals = redis.call('HMGET', COUNTS, 'appended', 'settled', 'buried', 'replayed')
-  local appended, settled = tonumber(totals[1]) or 0, tonumber(totals[2]) or 0
-  local pending = appended - settled - (tonumber(totals[3]) or 0) + (tonumber(totals[4]) or 0)
+  local appended, settled = number_of(totals[1]) or 0, number_of(totals[2]) or 0
+  local pending = appended - settled - (number_of(totals[3]) or 0) + (number_of(totals[4]) or 0)
   return { identity, appended, settled, math.max(pending, 0) }
 end

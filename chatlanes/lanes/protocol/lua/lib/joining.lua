@@ -58,7 +58,7 @@ local function join_group(queue, group, lanes, stored)
   local found =
     redis.call('HMGET', MESSAGE .. id, 'group', 'queue', 'lanes', 'state', 'fence', 'open', 'size', 'seq', 'shielded')
   local state, fence, open_ms, size, seq, is_shielded = unpack(found, 4, 9)
-  size = (size or 1) + 1
+  size, open_ms, seq = (number_of(size) or 1) + 1, number_of(open_ms), number_of(seq) or now_us
   local _, _, most, interrupts = limits_of(group)
   local is_same = found[1] == group and found[2] == queue and found[3] == table.concat(lanes, '\n')
   if not is_same or size > most then return false end
@@ -81,6 +81,6 @@ local function absorb(id, queue)
   absorbed = absorbed + 1
   redis.call('DEL', MESSAGE .. id, BODY .. id)
   redis.call('ZREM', PENDING .. group_of(queue), id)
-  redis.call('HINCRBY', SETTLED, queue, 1)
+  add_to(SETTLED, queue, 1)
   count('settled', 1)
 end

@@ -21,7 +21,8 @@ local function format_past(past)
   local died, failed, parked, replayed, alive, interrupted = unpack(past, 1, 6)
   if not (died or failed or parked or replayed or alive or interrupted) then return '' end
   local function ago(at_ms) return at_ms and math.max(now_ms - at_ms, 0) or -1 end
-  return table.concat({ died or 0, failed or 0, parked and 1 or 0, ago(replayed), ago(alive), interrupted or 0 }, ' ')
+  local known = { died or 0, failed or 0, parked and 1 or 0, ago(replayed), ago(alive), interrupted or 0 }
+  return string.format('%d %d %d %d %d %d', unpack(known))
 end
 
 -- Adds a message to the reply, without its body, which `attach_bodies` adds.

@@ -20,7 +20,7 @@ end
 
 -- Grows with every message, also if the counter was lost or the clock set back: a new message stands behind all others.
 local function next_place()
-  last_place = math.max((last_place or tonumber(redis.call('HGET', COUNTS, 'seq')) or 0) + 1, now_us)
+  last_place = math.max((last_place or number_of(redis.call('HGET', COUNTS, 'seq')) or 0) + 1, now_us)
   return last_place
 end
 

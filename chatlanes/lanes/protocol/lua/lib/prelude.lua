@@ -22,8 +22,22 @@ local now_ms = math.floor(now_us / 1000)
 -- memory.
 local function even_when_full() redis.call('DEL', COUNTS .. ':none') end
 
+-- A total that is not a number begins again, because it must not stop the verbs.
+local function add_to(key, field, by)
+  local done = redis.pcall('HINCRBY', key, field, by)
+  if type(done) ~= 'table' then return end
+  if string.find(done.err, 'not an integer', 1, true) then redis.call('HDEL', key, field) end
+  redis.call('HINCRBY', key, field, by) -- or raises the same error again
+end
+
 local function count(name, by)
-  if by ~= 0 then redis.call('HINCRBY', COUNTS, name, by) end
+  if by ~= 0 then add_to(COUNTS, name, by) end
+end
+
+-- Returns nil for a text that is not a finite number.
+local function number_of(text)
+  local number = tonumber(text)
+  return number and number - number == 0 and number or nil
 end
 
 -- One command for up to 1,000 values: Lua cannot pass many more to a function. The number is even, so pairs stay
@@ -37,27 +51,6 @@ local function call_in_batches(command, key, values)
       redis.call(command, unpack(values, i, last))
     end
   end
-end
-
--- Returns the keys that exist, or if `exist` is false those that do not. Usually all or none of them exist: then one
--- EXISTS is enough.
-local function filter_existing(keys, exist)
-  if keys[1001] then
-    local matching = {}
-    for i = 1, #keys, 1000 do
-      local some = filter_existing({ unpack(keys, i, math.min(i + 999, #keys)) }, exist)
-      for _, key in ipairs(some) do matching[#matching + 1] = key end
-    end
-    return matching
-  end
-  local found = keys[1] and redis.call('EXISTS', unpack(keys)) or 0
-  if found == 0 then return exist and {} or keys end
-  if found == #keys then return exist and keys or {} end
-  local matching = {}
-  for _, key in ipairs(keys) do
-    if (redis.call('EXISTS', key) == 1) == exist then matching[#matching + 1] = key end
-  end
-  return matching
 end
 
 local function digits(number) return string.format('%.0f', number) end

@@ -51,6 +51,27 @@ local function write_ready()
   end
 end
 
+-- Returns the keys that exist, or if `exist` is false those that do not. Usually all or none of them exist: then one
+-- EXISTS is enough.
+local function filter_existing(keys, exist)
+  if keys[1001] then
+    local matching = {}
+    for i = 1, #keys, 1000 do
+      local some = filter_existing({ unpack(keys, i, math.min(i + 999, #keys)) }, exist)
+      for _, key in ipairs(some) do matching[#matching + 1] = key end
+    end
+    return matching
+  end
+  local found = keys[1] and redis.call('EXISTS', unpack(keys)) or 0
+  if found == 0 then return exist and {} or keys end
+  if found == #keys then return exist and keys or {} end
+  local matching = {}
+  for _, key in ipairs(keys) do
+    if (redis.call('EXISTS', key) == 1) == exist then matching[#matching + 1] = key end
+  end
+  return matching
+end
+
 -- Wakes one worker for each queue with ready messages. That worker wakes the next one if it leaves some.
 local function wake_workers()
   write_ready()

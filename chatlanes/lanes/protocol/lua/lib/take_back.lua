@@ -12,7 +12,7 @@ end
 -- The holder died while it had the message. `alive_ms` is the time of its last sign of life: the recovery time is
 -- measured from there, until a run ends.
 local function count_death(id, alive_ms)
-  redis.call('HINCRBY', MESSAGE .. id, 'died', 1)
+  redis.pcall('HINCRBY', MESSAGE .. id, 'died', 1) -- a corrupt count stays: leasing.lua buries the message
   redis.call('HSET', MESSAGE .. id, 'alive', math.floor(alive_ms))
 end
 

@@ -12,6 +12,7 @@ local function fields_of(text, at, most)
   local fields = {}
   while at <= #text and #fields < most do
     local _, colon, length = string.find(text, '^(%d+):', at)
+    if not colon then return {}, #text + 1 end -- it and the rest cannot be read
     fields[#fields + 1] = string.sub(text, colon + 1, colon + length)
     at = colon + length + 1
   end
@@ -35,27 +36,29 @@ local function add_timer(owner, name, ...)
   add_record(owner, name, fields)
 end
 
--- Returns id, queue, lanes and stored form; nothing without fields.
+-- Returns id, queue, lanes and stored form; nothing without all fields.
 local function timer_of(owner, fields)
-  if not fields then return end
+  if not fields or #fields < TIMER_FIELDS then return end
   local texts, plain = texts_of(owner, fields[1]), {}
   for i = 2, TIMER_FIELDS do plain[i - 1] = unpack_text(fields[i], texts) end
   return unpack(plain)
 end
 
--- Removes the timers with these names from those of their owner. Returns the fields of each, by its name.
+-- Removes the timers with these names from those of their owner, and what cannot be read. Returns the fields of each,
+-- by its name.
 local function take_timers(owner, names)
   local text, taken, kept, at = redis.call('GET', TIMER .. owner) or '', {}, {}, 1
   while at <= #text do
     local fields, after = fields_of(text, at, TIMER_FIELDS)
     if names[fields[1]] then
       taken[fields[1]] = fields
-    else
+    elseif fields[1] then
       kept[#kept + 1] = string.sub(text, at, after - 1)
     end
     at = after
   end
-  if kept[1] and next(taken) then redis.call('SET', TIMER .. owner, table.concat(kept)) end
+  local rest = table.concat(kept)
+  if kept[1] and #rest < #text then redis.call('SET', TIMER .. owner, rest) end
   if not kept[1] then redis.call('DEL', TIMER .. owner) end
   for name in pairs(names) do
     local record = not taken[name] and redis.call('HGET', OVERFLOW .. owner, name)

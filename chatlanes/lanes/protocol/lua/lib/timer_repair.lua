@@ -11,16 +11,19 @@ end
 
 -- A lost time is taken from the id, if it was completed by it; without one, the timer is due now.
 local function repair_time(owner, fields, fix)
-  local timer = owner .. '\n' .. fields[1]
-  if redis.call('ZSCORE', TIMERS, timer) then return end
-  fix('ZADD', TIMERS, string.match(timer_of(owner, fields), ':(%d+):%d+$') or now_ms, timer)
+  local id = timer_of(owner, fields)
+  local timer = id and owner .. '\n' .. fields[1]
+  if not id or redis.call('ZSCORE', TIMERS, timer) then return end
+  fix('ZADD', TIMERS, string.match(id, ':(%d+):%d+$') or now_ms, timer)
 end
 
 local function repair_timers_of(owner, fix)
-  local text, fields, at = redis.call('GET', TIMER .. owner), nil, 1
+  local text, at = redis.call('GET', TIMER .. owner), 1
   while at <= #text do
-    fields, at = fields_of(text, at, TIMER_FIELDS)
+    local fields, after = fields_of(text, at, TIMER_FIELDS)
+    if not fields[1] then fix('SET', TIMER .. owner, string.sub(text, 1, at - 1)) end
     repair_time(owner, fields, fix)
+    at = after
   end
 end
 
@@ -32,6 +35,7 @@ end
 local function repair_times(fix)
   for _, timer in ipairs(note_checked(redis.call('ZRANDMEMBER', TIMERS, left))) do
     local owner = owner_and_name(timer)
-    if redis.call('EXISTS', TIMER .. owner, OVERFLOW .. owner) == 0 then fix('ZREM', TIMERS, timer) end
+    local has_timers = owner and redis.call('EXISTS', TIMER .. owner, OVERFLOW .. owner) > 0
+    if not has_timers then fix('ZREM', TIMERS, timer) end
   end
 end

@@ -59,14 +59,16 @@ local function fire_due(limit)
   local names, taken, fired, succeeding = {}, {}, 0, 0
   for _, timer in ipairs(due) do
     local owner, name = owner_and_name(timer)
-    names[owner] = names[owner] or {}
-    names[owner][name] = true
+    if owner then
+      names[owner] = names[owner] or {}
+      names[owner][name] = true
+    end
   end
   for owner, each in pairs(names) do taken[owner] = take_timers(owner, each) end
   for _, timer in ipairs(due) do
     local owner, name = owner_and_name(timer)
     redis.call('ZREM', TIMERS, timer)
-    local id, queue, lanes, stored = timer_of(owner, taken[owner][name])
+    local id, queue, lanes, stored = timer_of(owner, owner and taken[owner][name])
     if id and add_message(id, queue, lanes, stored) then
       fired = fired + 1
     elseif timer == 'task ' .. (id or '') .. '\neta' and set_successor(id, queue, lanes, stored) then

@@ -8,7 +8,7 @@ local function add_up(key, more)
     local last = math.min(i + 999, #fields)
     for j, sum in ipairs(redis.call('HMGET', key, unpack(fields, i, last))) do
       local field, n = fields[i + j - 1], #sums
-      sums[n + 1], sums[n + 2] = field, (sum or 0) + more[field]
+      sums[n + 1], sums[n + 2] = field, (number_of(sum) or 0) + more[field]
     end
   end
   call_in_batches('HSET', key, sums)
