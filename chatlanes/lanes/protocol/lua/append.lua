@@ -1,5 +1,5 @@
 -- append: put a whole batch at the end of its lanes, all or nothing. Messages that were seen before are dropped.
--- With  holding bulk_exists history successors
+-- With  holding bulk_exists history successors timers
 -- KEYS  1 guard  hash (optional): nothing is appended unless its field `fence` equals `fence`
 -- ARGV  seen_ttl_s seen_block fence sets hold_ms
 --       then id queue stored scope number problem group after_run lanes, once for each message: the message is remembered by
@@ -41,6 +41,10 @@ local function add(id, queue, stored, problem, group, lanes)
   end
 end
 
+if is_any_timer_set then
+  redis.call('HSET', COUNTS, 'seq', next_place()) -- a full Redis refuses this first write, and with it the append
+  fire_due(20) -- before the messages join
+end
 if #ARGV > 14 then check_existence(6, 9) end
 for i = 6, #ARGV, 9 do
   local id, queue, stored, scope, number, problem, group, after_run, lanes = unpack(ARGV, i, i + 8)

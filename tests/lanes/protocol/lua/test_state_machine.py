@@ -153,6 +153,7 @@ class LanesMachine(RuleBasedStateMachine):
     @rule(batch=a_batch, holds=st.booleans())
     def append(self, batch: list[tuple[int, str, list[str], str | None, Group | None]], holds: bool) -> None:
         messages, added = [], 0
+        self.appended.update(self.model.fire_due([timer.decode() for timer in self.client.zrange(keys.TIMERS, 0, -1)]))
         for offset, queue, lanes, problem, group in batch:
             number = max(self.highest + offset, 1)
             self.highest = max(self.highest, number)

@@ -407,3 +407,30 @@ def repaired(store: Store) -> int:
         cursor, repairs = store.repair(cursor, LEASE_MS)
         total += repairs
     return total
+
+
+def test_an_append_joins_behind_the_timers_that_are_due(client: Redis, store: Store) -> None:
+    # Given 25 timers of a lane that are due, and no worker that could have fired them
+    for number in range(25):
+        message = NewMessage(f"t{number}", "q", b"x", ["a"])
+        store.schedule(message, "a", f"n{number}", at_ms=2**50)
+        client.zadd(keys.TIMERS, {f"a\nn{number}": number})
+    # When two messages are appended one after the other
+    appended = [store.append([NewMessage(name, "q", b"x", ["a"])]) for name in ("m1", "m2")]
+    # Then the first 20 are before the first one, and the others before the second
+    names = [name.decode() for name in client.zrange(keys.lane("a"), 0, -1)]
+    assert names == [*(f"t{n}" for n in range(20)), "m1", *(f"t{n}" for n in range(20, 25)), "m2"]
+    assert [(each.added, each.pending) for each in appended] == [(1, 21), (1, 27)]
+    assert (store.look().appended, client.hget(keys.COUNTS, "fired")) == (27, b"25")
+
+
+def test_an_append_that_a_full_redis_refuses_fires_nothing(client: Redis, store: Store) -> None:
+    store.schedule(NewMessage("t", "q", b"x", ["a"]), "a", "n", at_ms=2**50)
+    client.zadd(keys.TIMERS, {"a\nn": 1})
+    client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(ResponseError):
+            store.append([NewMessage("m", "q", b"x", ["a"])])
+        assert (client.zcard(keys.TIMERS), client.exists(keys.lane("a"))) == (1, 0)
+    finally:
+        client.config_set("maxmemory", 0)
