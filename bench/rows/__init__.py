@@ -6,7 +6,7 @@ from bench.measure.figures import Result
 from bench.measure.harness import Harness
 from bench.rows.bots import calls, frameworks, rates, sessions, whole_bots
 from bench.rows.delivery import broadcast, conversations, intake, latency, recovery, webhook
-from bench.rows.resources import costs, countdown, dedup, growth, idle, memory, timers, worker_memory
+from bench.rows.resources import costs, countdown, dedup, growth, idle, memory, script_times, timers, worker_memory
 from bench.rows.throughput import hot_lane, no_op, peers, pieces, recipe, scaling, slow_chat
 
 ROWS: dict[str, Callable[[Harness], list[Result]]] = {
@@ -32,6 +32,7 @@ ROWS: dict[str, Callable[[Harness], list[Result]]] = {
     "costs": costs.run,
     "idle": idle.run,
     "worker-memory": worker_memory.run,
+    "script-times": script_times.run,
     "growth": growth.run,
     "recovery": recovery.run,
     "conversations": conversations.run,

@@ -45,6 +45,7 @@ NOT_RUN = {
     "growth",
     "idle",
     "worker-memory",
+    "script-times",
     "countdown",
 }
 

@@ -251,11 +251,15 @@ def write_row(write: Write) -> tuple[Argument, ...]:
     return "delete", write.key, "", 0
 
 
-def begin_command(message_id: str, fence: str, *, lease_ms: int, position: str, what: str) -> list[Argument]:
+def begin_command(
+    message_id: str, fence: str, *, lease_ms: int, position: str, what: str, cursor: str = "0"
+) -> list[Argument]:
     """Raises ValueError if the position does not end in a number, or `what` or the position contains a blank."""
     if not _POSITION.fullmatch(position) or not what or _CONTROL_OR_BLANK.search(what):
         raise ValueError(f"invalid call {position!r}, {what!r}: use <series><number> as position, and no blanks")
-    return script("begin").command(id=message_id, fence=fence, lease_ms=lease_ms, position=position, what=what)
+    return script("begin").command(
+        id=message_id, fence=fence, lease_ms=lease_ms, position=position, what=what, cursor=cursor
+    )
 
 
 def end_command(message_id: str, fence: str, *, position: str, what: str, kind: Kind, outcome: bytes) -> list[Argument]:

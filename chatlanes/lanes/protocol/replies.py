@@ -227,11 +227,17 @@ def fetch_answer(answer: list[Any]) -> Fetched:
     return Fetched(texts(lost), more == 1, bool(suspects), leased, due_s, last_wait=more == 2)
 
 
-def begin_answer(answer: list[bytes]) -> Begun:
+def begin_answer(answer: list[bytes], was: bytes = b"") -> Begun:
+    """`was`: what the other call was, if an earlier answer has said so (`forgetting_answer`)."""
     if answer[0] == b"begun":
         return _BEGUN
     noted, *outcome = answer
-    return Begun(Noted(noted.decode()), *outcome)
+    return Begun(Noted(noted.decode()), *([was] if was else outcome))
+
+
+def forgetting_answer(answer: list[bytes]) -> tuple[str, bytes] | None:
+    """The cursor with which `begin` is called again, and what the other call was; None: `begin` is done."""
+    return (answer[1].decode(), answer[2]) if answer[0] == b"forgetting" else None
 
 
 def previous_calls_answer(journal: dict[bytes, bytes]) -> list[PreviousCall]:

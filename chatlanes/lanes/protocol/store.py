@@ -46,6 +46,7 @@ from chatlanes.lanes.protocol.replies import (
     append_answer,
     begin_answer,
     fetch_answer,
+    forgetting_answer,
     history_answer,
     loss_answer,
     read_answer,
@@ -56,10 +57,10 @@ from chatlanes.lanes.protocol.scripts import Argument, script
 from chatlanes.lanes.runtime.blocking import run_blocking
 
 #: A script that processes more in one step would delay other clients.
-SWEEP_LIMIT = 500
+SWEEP_LIMIT = 64
 REPAIR_LIMIT = 200
-PURGE_LIMIT = 500
-OWNERS_AT_ONCE = 500
+PURGE_LIMIT = 100
+OWNERS_AT_ONCE = 100
 
 
 #: The messages of a lane key, a queue, or a group of queues can be paused.
@@ -149,8 +150,14 @@ class Store:
 
     def begin(self, message_id: str, fence: str, *, lease_ms: int, position: str, what: str) -> Begun:
         """Records that a call is about to be made, or returns its outcome in an earlier run. Extends the lease."""
-        command = begin_command(message_id, fence, lease_ms=lease_ms, position=position, what=what)
-        return begin_answer(script("begin").run(self.client, command))
+        cursor, was = "0", b""
+        while True:
+            command = begin_command(message_id, fence, lease_ms=lease_ms, position=position, what=what, cursor=cursor)
+            answer = script("begin").run(self.client, command)
+            forgetting = forgetting_answer(answer)
+            if forgetting is None:
+                return begin_answer(answer, was)
+            cursor, was = forgetting[0], was or forgetting[1]
 
     def end(
         self, message_id: str, fence: str, *, position: str, what: str, kind: Kind, outcome: bytes = b""
@@ -204,12 +211,15 @@ class Store:
         return bool(self._run("cancel", timer=timer_key(owner, name)))
 
     def timers(self, *owners: str) -> list[StoredTimer]:
-        """The timers of these owners, the next one first."""
-        verb, answer = script("timers_of"), list[bytes]()
-        for start in range(0, len(owners), OWNERS_AT_ONCE):
-            some = [(owner,) for owner in owners[start : start + OWNERS_AT_ONCE]]
-            answer += verb.run(self.client, verb.command(group=some))
-        return timers_answer(answer)
+        """The timers of these owners, the next one first. They are read in several steps."""
+        verb, found = script("timers_of"), dict[tuple[str, str], StoredTimer]()
+        left = [(owner, "0") for owner in owners]
+        while left:
+            some, left = left[:OWNERS_AT_ONCE], left[OWNERS_AT_ONCE:]
+            cursors, *answer = verb.run(self.client, verb.command(group=some))
+            found.update({(timer.owner, timer.name): timer for timer in timers_answer(answer)})
+            left += [(owner, cursor.decode()) for (owner, _), cursor in zip(some, cursors, strict=True) if cursor]
+        return sorted(found.values(), key=lambda timer: timer.at_ms)
 
     def timer_owners(self, prefix: str) -> list[str]:
         """The owners of timers that begin with `prefix`, sorted. Scans all timers, in small steps."""

@@ -1,6 +1,7 @@
 """kombu's batches (`producer.batch()`, since kombu 5.7): the messages for lane queues become one append.
 
 Guarantees that all of them are appended, in order, or none. If the append raises an error, either may be the case.
+More than MOST are several appends, so that none keeps Redis from serving others.
 Messages with an eta or countdown follow the append, one by one.
 """
 
@@ -15,12 +16,14 @@ from redis.exceptions import RedisError
 from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.lanes.transport.publish import timer_of
 
+MOST = 200
+
 
 class LanesBatch(PublishBatch):
     """kombu's publish batch. Messages for lane queues are sent first, in one append."""
 
     def __init__(self, channel: Any, max_size: int) -> None:
-        super().__init__(channel, max_size)
+        super().__init__(channel, min(max_size, MOST))
         self._rows: list[NewMessage] = []
         self._timers: list[tuple[NewMessage, int]] = []
 

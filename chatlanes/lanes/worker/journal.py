@@ -19,7 +19,7 @@ from chatlanes.lanes.errors import Interrupted, LeaseLost
 from chatlanes.lanes.leases.in_flight import InFlight
 from chatlanes.lanes.protocol.commands import begin_command, end_command
 from chatlanes.lanes.protocol.pipelined_pool import Fate, PipelinedCommand, PipelinedPool, UnawaitedCommand
-from chatlanes.lanes.protocol.replies import Begun, Kind, Noted, begin_answer
+from chatlanes.lanes.protocol.replies import Begun, Kind, Noted, begin_answer, forgetting_answer
 from chatlanes.lanes.protocol.scripts import script
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.lanes.runtime import clock
@@ -82,11 +82,12 @@ class Journal:
         """
         self._refuse_if_lost(what)
         asked_s = clock.now_s()
-        begin = PipelinedCommand(
-            script("begin"), begin_command(*self._lease, lease_ms=self._lease_ms, position=position, what=what)
-        )
-        answer, *answers = self._run_after_ends(begin, *along)
-        begun = begin_answer(answer)
+        answer, *answers = self._run_after_ends(self._begin_of(position, what), *along)
+        was = b""
+        while forgetting := forgetting_answer(answer):  # a long journal is forgotten in several steps
+            cursor, was = forgetting[0], was or forgetting[1]
+            [answer] = self._run_after_ends(self._begin_of(position, what, cursor))
+        begun = begin_answer(answer, was)
         if begun.noted is Noted.LOST:
             self.mark_refused()
         elif self.is_lost:  # released meanwhile, because Redis did not answer: the call is not made
@@ -169,6 +170,10 @@ class Journal:
         return self._retries.is_cut_off
 
     # -- internals
+
+    def _begin_of(self, position: str, what: str, cursor: str = "0") -> PipelinedCommand:
+        command = begin_command(*self._lease, lease_ms=self._lease_ms, position=position, what=what, cursor=cursor)
+        return PipelinedCommand(script("begin"), command)
 
     def _end_of(self, position: str, what: str, kind: Kind, outcome: bytes = b"") -> PipelinedCommand:
         return PipelinedCommand(

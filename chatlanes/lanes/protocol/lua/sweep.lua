@@ -7,8 +7,6 @@
 -- Returns {expired, due, ms until the next one is due (-1: none is leased, delayed, collected or set),
 --       history, ms by which the clock was set back since the last sweep (0: it was not)}
 local lease_ms, limit, holder, slots = unpack(ARGV, 1, 4)
--- Each timer that fires costs several times as much as the others. Further ones that are due have the next sweep.
-local FIRED = 100
 lease_ms, limit = tonumber(lease_ms), tonumber(limit)
 
 even_when_full()
@@ -25,9 +23,14 @@ if holder ~= '' then
 end
 if swept and now_ms - swept > grace_ms then
   local near = redis.call('ZRANGEBYSCORE', LEASES, '-inf', now_ms + grace_ms, 'WITHSCORES')
+  local extended = {}
   for i = 1, #near, 2 do
-    if near[i + 1] % 1 == 0 then redis.call('ZADD', LEASES, now_ms + grace_ms + 0.5, near[i]) end
+    if near[i + 1] % 1 == 0 then
+      extended[#extended + 1] = now_ms + grace_ms + 0.5
+      extended[#extended + 1] = near[i]
+    end
   end
+  call_in_batches('ZADD', LEASES, extended)
 end
 
 local unfinished -- a large commit whose worker does not continue
@@ -61,7 +64,7 @@ if unfinished then
 end
 expire_holds(limit)
 end_due(limit)
-fire_due(math.min(limit, FIRED))
+fire_due(limit)
 write_places()
 count('late', late)
 count('collected', collected)

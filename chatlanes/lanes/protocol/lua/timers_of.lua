@@ -1,9 +1,12 @@
--- timers_of: return the timers of owners.
+-- timers_of: return timers of owners, about 100 in a step.
 -- With  timer_records
 -- KEYS  none
--- ARGV  owner, once for each owner
--- Returns for each timer owner, name, when it is due (ms), id, queue, lanes, stored form
-local found = {}
+-- ARGV  owner cursor, once for each owner; `cursor` is 0 at first
+-- Returns {the cursor of each owner for the next call, empty if all of its timers were returned}, then for each timer
+--       owner, name, when it is due (ms), id, queue, lanes, stored form; a timer may be returned twice
+local MOST, VALUES = 50, 7
+local cursors = {}
+local found = { cursors }
 
 local function add(owner, fields)
   local due_ms = timer_of(owner, fields) and redis.call('ZSCORE', TIMERS, owner .. '\n' .. fields[1])
@@ -13,15 +16,21 @@ local function add(owner, fields)
   end
 end
 
-for i = 1, #ARGV do
-  local owner = ARGV[i]
-  local text, at, fields = redis.call('GET', TIMER .. owner) or '', 1, nil
+local function add_all(owner, cursor)
+  local text, at, fields = cursor == '0' and redis.call('GET', TIMER .. owner) or '', 1, nil
   while at <= #text do
     fields, at = fields_of(text, at, TIMER_FIELDS)
     add(owner, fields)
   end
-  for _, record in ipairs(redis.call('HVALS', OVERFLOW .. owner)) do
-    add(owner, (fields_of(record, 1, TIMER_FIELDS)))
+  local scanned = redis.call('HSCAN', OVERFLOW .. owner, cursor, 'COUNT', MOST)
+  for j = 2, #scanned[2], 2 do
+    add(owner, (fields_of(scanned[2][j], 1, TIMER_FIELDS)))
   end
+  return scanned[1] == '0' and '' or scanned[1]
+end
+
+for i = 1, #ARGV, 2 do
+  local owner, cursor = unpack(ARGV, i, i + 1)
+  cursors[#cursors + 1] = #found > MOST * VALUES and cursor or add_all(owner, cursor)
 end
 return found

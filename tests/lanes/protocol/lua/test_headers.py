@@ -234,7 +234,7 @@ CALLS: list[tuple[str, Any, Any, int, int]] = [
     ("finish", lambda s: s.finish("1"), 0, 0, 0),
     ("schedule", lambda s: s.schedule(NewMessage("1", "q", b"x", ["a"]), "o", "n", in_ms=1), 1, 0, 0),
     ("cancel", lambda s: s.cancel("o", "n"), 1, 0, 0),
-    ("timers_of", lambda s: s.timers("o", "p"), [], 0, 2),
+    ("timers_of", lambda s: s.timers("o", "p"), [[b"", b""]], 0, 2),
     ("begin", lambda s: s.begin("1", "5", lease_ms=1, position="1", what="x"), [b"begun"], 0, 0),
     ("end", lambda s: s.end("1", "5", position="1", what="x", kind=Kind.DONE), 1, 0, 0),
     ("shield", lambda s: s.shield("1", "5", shielded=True), 1, 0, 0),

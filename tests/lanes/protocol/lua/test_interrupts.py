@@ -109,6 +109,23 @@ def test_other_messages_wait_behind_the_run(
     assert "interrupted" not in state.counts
 
 
+@pytest.mark.parametrize(("count", "state"), [(999, "collecting"), (1_001, "leased")])
+def test_a_run_that_has_made_very_many_calls_is_not_interrupted(
+    client: Redis, store: Store, count: int, state: str
+) -> None:
+    # Given a run that has made this many calls
+    seed(client, state_with(running()))
+    client.hset(keys.journal(A), mapping={f"{number}": f"done {fence(1)} x y" for number in range(1, count + 1)})
+    # When a newer message arrives, and after a shield
+    store.append([new(B)])
+    assert store.shield(A, fence(1), shielded=True) is (Shielded.LOST if state == "collecting" else Shielded.DONE)
+    # Then it waits behind the run, if the calls are too many to be kept
+    assert client.hget(keys.message(A), "state") == state.encode()
+    if state == "leased":
+        assert store.shield(A, fence(1), shielded=False) is Shielded.DONE
+        assert client.hget(keys.message(B), "state") == b"waiting"
+
+
 def test_the_holder_is_told(client: Redis, store: Store) -> None:
     with client.pubsub(ignore_subscribe_messages=True) as listener:
         listener.subscribe(f"{keys.INTERRUPTS}me")

@@ -227,3 +227,22 @@ def test_an_invalid_position_is_refused(store: Store, position: str) -> None:
 def test_a_call_name_with_blanks_is_refused(store: Store, what: str) -> None:
     with pytest.raises(ValueError, match="no blanks"):
         store.begin(A, fence(1), lease_ms=1, position="1", what=what)
+
+
+def test_a_long_journal_is_forgotten_in_several_steps(client: Redis, store: Store) -> None:
+    # Given 2,000 calls of an earlier run, of which this run makes the first two
+    calls = {f"{number}": f"done 3 {HELLO} x" for number in range(1, 2_001)}
+    seed(client, state_with(leased(A, "a", fence=4), journals={A: {**calls, "last": "2000"}}))
+    begin = {"lease_ms": LEASE_MS, "position": "3"}
+    client.config_resetstat()
+    # When it makes another third call, then all that follow are forgotten, in several steps
+    assert store.begin(A, fence(4), what=PHOTO, **begin) == Begun(Noted.DIFFERENT, HELLO.encode())
+    assert client.info("commandstats")["cmdstat_evalsha"]["calls"] >= 5
+    assert read(client).journals[A] == {
+        "1": f"done 3 {HELLO} x",
+        "2": f"done 3 {HELLO} x",
+        "3": f"begun 4 {PHOTO} ",
+        "last": "3",
+    }
+    # And the call may be begun again
+    assert store.begin(A, fence(4), what=PHOTO, **begin) == Begun(Noted.BEGUN)

@@ -30,7 +30,7 @@ from tests.lanes.protocol.lua.model.state import (
 A, B, C, D, E = (f"1:{number}" for number in range(10, 15))
 
 #: How many timers one sweep fires.
-FIRED = 100
+FIRED = SWEEP_LIMIT
 #: A timer that is due sooner wakes a worker when it is set.
 SOON_S = 5
 #: About the size of an owner's string, above which its timers are in a hash.
@@ -305,7 +305,6 @@ def test_due_timers_join_the_end_of_their_lanes_in_the_order_of_their_times(clie
 
 
 def test_a_sweep_fires_a_limited_number(client: Redis, store: Store) -> None:
-    assert FIRED < SWEEP_LIMIT
     seed(client, state_with(timers=[TimerState("me", f"{n}", f"1:{n}", n - 1_000) for n in range(FIRED + 5)]))
     assert store.sweep(LEASE_MS).next_ms == 0
     assert len(read(client).timers) == 5
@@ -434,3 +433,17 @@ def test_an_append_that_a_full_redis_refuses_fires_nothing(client: Redis, store:
         assert (client.zcard(keys.TIMERS), client.exists(keys.lane("a"))) == (1, 0)
     finally:
         client.config_set("maxmemory", 0)
+
+
+def test_many_timers_of_an_owner_are_read_in_several_steps(client: Redis, store: Store) -> None:
+    # Given two owners, one with more timers than one step returns
+    for owner, count in (("many", 400), ("few", 3)):
+        for number in range(count):
+            message = NewMessage(f"{owner}:{number}", "q", b"x" * 100, ["a"])
+            store.schedule(message, owner, f"n{number}", at_ms=2**50 + number)
+    client.config_resetstat()
+    # When they are read, then each is returned once, in order
+    found = store.timers("many", "none", "few")
+    assert [timer.name for timer in found if timer.owner == "many"] == [f"n{number}" for number in range(400)]
+    assert [timer.name for timer in found if timer.owner == "few"] == ["n0", "n1", "n2"]
+    assert client.info("commandstats")["cmdstat_evalsha"]["calls"] >= 4

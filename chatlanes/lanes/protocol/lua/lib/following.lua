@@ -20,7 +20,7 @@ local function join_follower(id, queue, lanes, follower)
   local group, size = mine[1], (number_of(mine[3]) or 1) + (number_of(its[3]) or 1)
   if not group or its[1] ~= group or its[2] ~= mine[2] or its[4] ~= queue or its[5] then return false end
   local _, _, most, interrupts = limits_of(group)
-  if not interrupts or size > most then return false end
+  if not interrupts or size > most or not may_interrupt(id) then return false end
   local due_ms = last_in_all(lanes) == follower and redis.call('ZSCORE', COLLECTING, follower) or now_ms
   interrupt(id)
   redis.call('HSET', MESSAGE .. id, 'size', size)

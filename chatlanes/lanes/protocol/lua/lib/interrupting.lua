@@ -19,6 +19,9 @@ local function keep_calls(id, fence)
   call_in_batches('HDEL', JOURNAL .. id, moved)
 end
 
+-- To keep more calls would take too long: such a run is not interrupted.
+local function may_interrupt(id) return redis.call('HLEN', JOURNAL .. id) <= 1000 end
+
 -- Notifies the holder. If that fails, the next renewal of the holder finds the interrupt.
 local function interrupt(id)
   local found = redis.call('HMGET', MESSAGE .. id, 'holder', 'fence')

@@ -62,7 +62,7 @@ local function join_group(queue, group, lanes, stored)
   local _, _, most, interrupts = limits_of(group)
   local is_same = found[1] == group and found[2] == queue and found[3] == table.concat(lanes, '\n')
   if not is_same or size > most then return false end
-  if state == 'leased' and interrupts and not is_shielded then
+  if state == 'leased' and interrupts and not is_shielded and may_interrupt(id) then
     interrupt(id)
     state, open_ms = 'collecting', now_ms
   end

@@ -2,7 +2,7 @@
 -- With  timer_records
 -- Owns  left
 
-local left = 500 -- of the members of long keys, this many may still be checked in this step
+local left = 200 -- of the members of long keys, this many may still be checked in this step
 
 local function note_checked(members)
   left = math.max(left - #members, 0)
