@@ -175,6 +175,25 @@ def test_import_of_the_app_does_not_replace_the_app_of_a_web_server(tmp_path: Pa
     assert says(tmp_path, program) == "shop"
 
 
+def test_app_of_a_django_project_keeps_its_task_class_and_settings(tmp_path: Path) -> None:
+    (tmp_path / "shopsettings.py").write_text(
+        'CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"'
+    )
+    program = (
+        "from celery import Celery\n"
+        "from chatlanes import lanes\n"
+        "app = Celery('shop')\n"
+        "app.config_from_object('django.conf:settings', namespace='CELERY')\n"
+        "lanes.install(app)\n"
+        "def pack(): ...\n"
+        "task = app.task(pack)\n"
+        "print(isinstance(task, lanes.LaneTask), task.delay_on_commit.__name__, task.apply_async_on_commit.__name__)\n"
+        "print(app.conf.beat_scheduler)"
+    )
+    shown = says(tmp_path, program, DJANGO_SETTINGS_MODULE="shopsettings")
+    assert shown == "True delay_on_commit apply_async_on_commit\ndjango_celery_beat.schedulers:DatabaseScheduler"
+
+
 def test_import_error_in_our_modules_keeps_its_traceback(tmp_path: Path) -> None:
     """Without our help, Celery reports that the module chatlanes.celery does not exist."""
     # Given a copy of the source with a module that imports a missing one

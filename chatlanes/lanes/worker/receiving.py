@@ -77,8 +77,14 @@ class ReceiveLeased(bootsteps.StartStopStep):
 
     def _bury(self, message: Any) -> None:
         """Bury a message whose task would not run it with its lease, such as one of celery-batches."""
-        why = f"task {message.headers['task']} has a Strategy of its own: use it on ordinary queues only"
-        logger.error("lanes: buried %s: %s", message.headers["id"], why, extra=envelope.about(message.headers["id"]))
+        message_id, task = message.headers["id"], message.headers["task"]
+        logger.error(
+            "lanes: buried %s: task %s has a Strategy of its own; use it on ordinary queues only",
+            message_id,
+            task,
+            extra=envelope.about(message_id),
+        )
+        why = f"task {task} has a Strategy of its own, which does not keep its lease"
         self._consumer.app.lanes.in_flight.bury(message.delivery_tag, {"type": "OwnStrategy", "message": why})
 
     def _on_decode_error(self, message: Any, error: Exception) -> None:

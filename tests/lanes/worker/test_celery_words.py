@@ -220,4 +220,4 @@ def test_a_class_with_its_own_strategy_works_on_ordinary_queues_only(lab: Lab) -
     worker = lab.worker("threads", 2)
     until(lambda: ids(lab.history, "batched") == ["plain"])
     until(lambda: lab.dead() == ["m"])
-    assert "task batch has a Strategy of its own: use it on ordinary queues only" in worker.log
+    assert "task batch has a Strategy of its own; use it on ordinary queues only" in worker.log
