@@ -179,7 +179,7 @@ def test_slow_client_is_disconnected_and_delays_no_other(receiver: ReceiverProce
         ({"WEBHOOK_URL": "https://example.org/healthz"}, 2, "the receiver uses /healthz itself"),
         ({"WEBHOOK_SECRET": "no blanks"}, 2, "WEBHOOK_SECRET is wrong (its value is secret and not shown)"),
         ({"WEBHOOK_HOST": "256.0.0.1"}, 1, "WEBHOOK_HOST 256.0.0.1"),
-        ({"BOT_TOKEN": ""}, 1, "BOT_TOKEN"),
+        ({"BOT_TOKEN": ""}, 2, "BOT_TOKEN"),
         ({"ORDER_BY": "nowhere:keys"}, 2, "ORDER_BY"),
     ],
 )
