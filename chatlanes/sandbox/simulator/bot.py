@@ -140,6 +140,8 @@ class SimulatedBot:
 
     def deliver(self, updates: list[Update]) -> list[int | None]:
         """Deliver new updates. Returns their ids, None for those that were dropped."""
+        for update in updates:
+            self.chats.receive(update)
         return self._announced([self.updates.add(update) for update in updates])
 
     def deliver_raw(self, bodies: list[Any]) -> list[int | None]:

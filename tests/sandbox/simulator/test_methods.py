@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import requests
+from aiogram.types import ForumTopic
 
 from chatlanes.sandbox.simulator import Simulator
 from chatlanes.sandbox.simulator.client import READY
@@ -77,6 +78,8 @@ def test_a_message_gets_an_id_that_grows_per_chat(bot: BotClient) -> None:
         ("editMessageText", {"chat_id": 5, "message_id": 1, "text": LONG}, "message is too long"),
         ("editMessageText", {"chat_id": 5, "text": "hi"}, "message identifier is not specified"),
         ("deleteMessage", {"chat_id": 5}, "message identifier is not specified"),
+        ("deleteMessage", {"chat_id": 5, "message_id": 3}, "message to delete not found"),
+        ("editMessageText", {"chat_id": 5, "message_id": 3, "text": "hi"}, "message to edit not found"),
         ("answerCallbackQuery", {}, 'parameter "callback_query_id" is required'),
     ],
 )
@@ -91,7 +94,7 @@ def test_invalid_calls_are_refused(bot: BotClient, method: str, params: dict[str
     [
         ("sendChatAction", {"chat_id": 5, "action": "typing"}, True),
         ("answerCallbackQuery", {"callback_query_id": "1"}, True),
-        ("deleteMessage", {"chat_id": 5, "message_id": 3}, True),
+        ("deleteMessages", {"chat_id": 5, "message_ids": [3]}, True),
         ("editMessageText", {"inline_message_id": "x", "text": "hi"}, True),
         ("pinChatMessage", {"chat_id": 5, "message_id": 3}, True),
         ("setMyCommands", {"commands": []}, True),
@@ -112,10 +115,40 @@ def test_other_methods_have_a_plausible_result(
 
 
 def test_edits_albums_and_chats_answer_with_their_objects(bot: BotClient) -> None:
-    edited = bot.result("editMessageText", chat_id=5, message_id=3, text="new")
-    assert (edited["message_id"], edited["text"], edited["chat"]["id"]) == (3, "new", 5)
-    assert [m["message_id"] for m in bot.result("sendMediaGroup", chat_id=5, media=ALBUM)] == [1, 2]
+    bot.result("sendMessage", chat_id=5, text="old")
+    edited = bot.result("editMessageText", chat_id=5, message_id=1, text="new")
+    assert (edited["message_id"], edited["text"], edited["chat"]["id"]) == (1, "new", 5)
+    assert [m["message_id"] for m in bot.result("sendMediaGroup", chat_id=5, media=ALBUM)] == [2, 3]
     assert bot.result("getChat", chat_id="@news")["username"] == "news"
+
+
+def test_a_message_changes_and_ends_once(bot: BotClient, simulator: Simulator) -> None:
+    # Given a message of the bot, and one of a user
+    bot.result("sendMessage", chat_id="@news", text="<b>hi</b>", parse_mode="HTML")
+    chat = bot.result("getChat", chat_id="@news")["id"]
+    simulator.push({"message": {"message_id": 7, "date": 0, "chat": {"id": chat, "type": "channel"}, "text": "x"}})
+    entities = [{"type": "bold", "offset": 0, "length": 2}]
+    changes = [
+        ("editMessageText", {"message_id": 1, "text": "hi", "entities": entities}),
+        ("editMessageText", {"message_id": 1, "text": "ho"}),
+        ("editMessageText", {"message_id": 1, "text": "ho"}),
+        ("deleteMessage", {"message_id": 1}),
+        ("deleteMessage", {"message_id": 1}),
+        ("editMessageText", {"message_id": 1, "text": "hi"}),
+        ("deleteMessage", {"message_id": 7}),
+        ("deleteMessage", {"message_id": 7}),
+    ]
+    answers = [bot(method, chat_id=chat, **params).json().get("description", "done") for method, params in changes]
+    assert [answer.removeprefix("Bad Request: message ").partition(":")[0] for answer in answers] == [
+        *("is not modified", "done", "is not modified", "done", "to delete not found", "to edit not found"),
+        *("done", "to delete not found"),
+    ]
+
+
+def test_a_forum_topic_is_made(bot: BotClient) -> None:
+    topics = [bot.result("createForumTopic", chat_id=-100, name=name) for name in ("a", "b")]
+    assert [ForumTopic.model_validate(topic).name for topic in topics] == ["a", "b"]
+    assert len({topic["message_thread_id"] for topic in topics}) == 2
 
 
 def test_upper_and_lower_case_are_the_same(bot: BotClient, simulator: Simulator) -> None:

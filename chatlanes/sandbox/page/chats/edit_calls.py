@@ -10,13 +10,9 @@ from typing import Any
 
 from chatlanes.sandbox.page.chats.call_context import CallContext, ids_in
 from chatlanes.sandbox.page.chats.history import Chat
+from chatlanes.sandbox.simulator.calls.chats import NOT_MODIFIED
 from chatlanes.sandbox.simulator.calls.content import changed
 from chatlanes.sandbox.simulator.calls.params import Params, RefusedError, listed
-
-NOT_MODIFIED = (
-    "Bad Request: message is not modified: specified new message content and reply markup are exactly the same as a "
-    "current content and reply markup of the message"
-)
 
 
 def edit(context: CallContext, chat: Chat, method: str, params: Params) -> dict[str, Any]:

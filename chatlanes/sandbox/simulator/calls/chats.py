@@ -1,12 +1,14 @@
 """The effects of a bot's calls on its chats, and Telegram's answers.
 
 Message ids grow per chat, common mistakes are refused as by Telegram, and methods that send, forward or edit return the
-message. Only the last messages are kept: any other id counts as an existing message.
+message. The last messages are kept, those of users included. Once others were forgotten, any other id counts as an
+existing message.
 """
 
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from chatlanes.sandbox.simulator.calls.content import HEAD, changed, content_of, medium, options_of
@@ -18,6 +20,12 @@ from chatlanes.sandbox.simulator.calls.params import Params, RefusedError, decod
 LONGEST_TEXT = 4096
 #: The last messages, which can be edited, replied to and forwarded.
 KEPT_MESSAGES = 2_000
+NOT_MODIFIED = (
+    "Bad Request: message is not modified: specified new message content and reply markup are exactly the same as a "
+    "current content and reply markup of the message"
+)
+#: Telegram's blue.
+TOPIC_COLOR = 0x6FB9F0
 #: Fields of getChat in addition to those of the chat in messages.
 FULL_CHAT = {
     "accent_color_id": 0,
@@ -32,6 +40,10 @@ FULL_CHAT = {
 }
 
 
+#: (chat, message id) -> message; the oldest go first.
+Kept = dict[tuple[int, int], dict[str, Any]]
+
+
 class Chats:
     """The chats of one bot."""
 
@@ -39,8 +51,11 @@ class Chats:
         self._bot = bot
         self._files = files
         self._last_message: defaultdict[str, int] = defaultdict(int)
-        #: (chat, message id) -> message; the oldest go first.
-        self._messages: dict[tuple[str, int], dict[str, Any]] = {}
+        self._messages: Kept = {}
+        #: The same of users, and of buttons that they have pressed.
+        self._received: Kept = {}
+        self._has_forgotten = False
+        self._last_topic = 0
 
     def call(self, method: str, params: Params) -> Any:
         """The result of a method. Raises RefusedError."""
@@ -56,6 +71,29 @@ class Chats:
             return special(self, params)
         return {} if method.startswith("get") else True
 
+    def receive(self, update: dict[str, Any]) -> None:
+        """Keep the messages of an update of users."""
+        for event in update.values():
+            for message in (event, event.get("message")) if isinstance(event, dict) else ():
+                if isinstance(message, dict) and isinstance(message.get("chat"), dict):
+                    place = whole(message["chat"], "id", 0), whole(message, "message_id", 0)
+                    if place[1] and place not in self._messages:
+                        self._put(self._received, place, message)
+
+    def _put(self, kept: Kept, place: tuple[int, int], message: dict[str, Any]) -> None:
+        if place not in kept and len(kept) >= KEPT_MESSAGES:
+            del kept[next(iter(kept))]
+            self._has_forgotten = True
+        kept[place] = message
+
+    def _found(self, params: Params, chat: str = "chat_id", purpose: str = "") -> dict[str, Any] | None:
+        """The message that a call names; None if it is not kept. Raises RefusedError if a `purpose` needs one."""
+        place = chat_of({"chat_id": params.get(chat, "")})["id"], whole(params, "message_id", 0)
+        found = self._messages.get(place) or self._received.get(place)
+        if found is None and purpose and not self._has_forgotten:
+            raise RefusedError(f"Bad Request: message to {purpose} not found")
+        return found
+
     def _send(self, content: dict[str, Any], params: Params) -> dict[str, Any]:
         chat = str(params["chat_id"])
         self._last_message[chat] += 1
@@ -66,9 +104,7 @@ class Chats:
         return {"message_id": message_id, "from": self._bot, "chat": chat_of(params), "date": int(time.time())}
 
     def _keep(self, message: dict[str, Any], params: Params) -> dict[str, Any]:
-        if len(self._messages) >= KEPT_MESSAGES:
-            del self._messages[next(iter(self._messages))]
-        self._messages[str(params["chat_id"]), message["message_id"]] = message
+        self._put(self._messages, (chat_of(params)["id"], message["message_id"]), message)
         return message
 
     def _reply(self, params: Params) -> dict[str, Any]:
@@ -78,14 +114,37 @@ class Chats:
         if not number or str(asked.get("chat_id", params["chat_id"])) != str(params["chat_id"]):
             return {}
         unknown = {"message_id": number, "chat": chat_of(params), "date": int(time.time())}
-        replied = self._messages.get((str(params["chat_id"]), number), unknown)
+        replied = self._found({**params, "message_id": number}) or unknown
         quote = {"quote": {"text": str(asked["quote"]), "position": 0, "is_manual": True}} if asked.get("quote") else {}
         return {"reply_to_message": {k: v for k, v in replied.items() if k != "reply_to_message"}, **quote}
 
     def _edit(self, method: str, params: Params) -> dict[str, Any]:
-        number = whole(params, "message_id", 0)
-        message = self._messages.get((str(params["chat_id"]), number)) or self._head(params, number)
-        return self._keep({**changed(message, method, params, self._files), "edit_date": int(time.time())}, params)
+        found = self._found(params, purpose="edit")
+        message = found or self._head(params, whole(params, "message_id", 0))
+        edited = changed(message, method, params, self._files)
+        if edited == found:
+            raise RefusedError(NOT_MODIFIED)
+        return self._keep({**edited, "edit_date": int(time.time())}, params)
+
+    def _delete(self, params: Params) -> bool:
+        self._found(params, purpose="delete")
+        place = chat_of(params)["id"], whole(params, "message_id", 0)
+        self._messages.pop(place, None)
+        self._received.pop(place, None)
+        return True
+
+    def _delete_several(self, params: Params) -> bool:
+        """Messages that do not exist are skipped."""
+        for each in listed(params, "message_ids"):
+            with suppress(RefusedError):
+                self._delete({**params, "message_id": each})
+        return True
+
+    def _topic(self, params: Params) -> dict[str, Any]:
+        self._last_topic += 1
+        topic = {"message_thread_id": self._last_topic, "name": str(params.get("name", ""))}
+        icon = {"icon_custom_emoji_id": str(found)} if (found := params.get("icon_custom_emoji_id")) else {}
+        return {**topic, "icon_color": whole(params, "icon_color", TOPIC_COLOR), **icon}
 
     def _album(self, params: Params) -> list[dict[str, Any]]:
         items = [item for item in listed(params, "media") if isinstance(item, dict)]
@@ -98,7 +157,7 @@ class Chats:
     def _again(self, params: Params, message_id: int, *, is_copy: bool = False) -> dict[str, Any]:
         """A forward or a copy. The content of a message that is not stored is unknown."""
         unknown = {"text": f"(message {message_id})", "from": self._bot, "date": int(time.time())}
-        source = self._messages.get((str(params.get("from_chat_id", "")), message_id), unknown)
+        source = self._found({**params, "message_id": message_id}, "from_chat_id") or unknown
         content = {name: value for name, value in source.items() if name not in HEAD}
         if not is_copy:
             content["forward_origin"] = {"type": "user", "sender_user": source["from"], "date": source["date"]}
@@ -114,7 +173,7 @@ class Chats:
     def _stopped_poll(self, params: Params) -> dict[str, Any]:
         unknown = content_of("sendPoll", {"question": "?", "options": ["?"]}, self._files)
         number = whole(params, "message_id", 0)
-        message = self._messages.get((str(params.get("chat_id", "")), number)) or {}
+        message = self._found({**params, "message_id": number}) or {}
         return {**message.get("poll", unknown["poll"]), "is_closed": True}
 
     def _chat(self, params: Params) -> dict[str, Any]:
@@ -137,6 +196,9 @@ class Chats:
 
 _SPECIAL: dict[str, Callable[[Chats, Params], Any]] = {
     "sendMediaGroup": Chats._album,
+    "deleteMessage": Chats._delete,
+    "deleteMessages": Chats._delete_several,
+    "createForumTopic": Chats._topic,
     "copyMessage": Chats._copy,
     "copyMessages": lambda chats, params: chats._several(params, is_copy=True),
     "forwardMessages": Chats._several,
