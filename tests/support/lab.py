@@ -164,9 +164,18 @@ class Lab:
         # The background threads of this process would report a data loss when the next test empties the server.
         registry.stop_background()
         registry._threads.clear()
+        if "result_backend" in self.settings:
+            self._close_results()
         with suppress(OSError):
             self.app.close()
         self.client.close()
+
+    def _close_results(self) -> None:
+        backend = self.app.backend
+        backend.result_consumer.stop()
+        # Otherwise an AsyncResult that is freed later connects again to unsubscribe.
+        backend.result_consumer._pubsub = None
+        backend.client.close()
 
 
 needs_batches = pytest.mark.skipif(not hasattr(Producer, "batch"), reason="kombu has batches since 5.7")

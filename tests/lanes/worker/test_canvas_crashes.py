@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,9 @@ POOLS = [("prefork", 2), ("threads", 4)]
 
 
 @pytest.fixture
-def working(make_lab: LabMaker, redis_url: str) -> Iterator[Lab]:
+def working(make_lab: LabMaker, redis_url: str) -> Lab:
     """A lab with a result backend, whose leases are short."""
-    lab = make_lab(result_backend=redis_url, options={"lease_seconds": 1})
-    yield lab
-    lab.app.backend.result_consumer.stop()
-    lab.app.backend.client.close()
+    return make_lab(result_backend=redis_url, options={"lease_seconds": 1})
 
 
 def signature(
@@ -142,6 +139,4 @@ def test_redis_is_away_when_a_task_ends(make_lab: LabMaker, tmp_path: Path, star
             lab.ended("second")
             lab.drained()
             assert worker.is_running()
-            lab.app.backend.result_consumer.stop()
-            lab.app.backend.client.close()
             lab.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,13 +18,11 @@ from tests.support.waiting import until
 
 
 @pytest.fixture(params=[("prefork", 2), ("threads", 4)])
-def working(make_lab: LabMaker, redis_url: str, request: pytest.FixtureRequest) -> Iterator[Lab]:
+def working(make_lab: LabMaker, redis_url: str, request: pytest.FixtureRequest) -> Lab:
     """A lab with a result backend and a worker."""
     lab = make_lab(result_backend=redis_url)
     lab.worker(*request.param)
-    yield lab
-    lab.app.backend.result_consumer.stop()
-    lab.app.backend.client.close()
+    return lab
 
 
 def signature(lab: Lab, task_id: str, lane: str, **options: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,12 +20,9 @@ POOLS = [("solo", 1), ("prefork", 2)]
 
 
 @pytest.fixture
-def working(make_lab: LabMaker, redis_url: str) -> Iterator[Lab]:
+def working(make_lab: LabMaker, redis_url: str) -> Lab:
     """A lab with a result backend."""
-    lab = make_lab(result_backend=redis_url)
-    yield lab
-    lab.app.backend.result_consumer.stop()
-    lab.app.backend.client.close()
+    return make_lab(result_backend=redis_url)
 
 
 def replace(lab: Lab, **kwargs: Any) -> None:
