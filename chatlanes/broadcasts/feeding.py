@@ -25,8 +25,8 @@ from chatlanes.lanes.protocol.keys import group_of, pending
 from chatlanes.lanes.protocol.store import Store
 from chatlanes.settings import Settings
 from chatlanes.telegram.flood.keys import COUNTS, FLOOD, RATE
-from chatlanes.updates.intake import pack_update
-from chatlanes.updates.routing import KeysError, keys_of, lanes_of
+from chatlanes.updates.intake import lanes_of, pack_update
+from chatlanes.updates.routing import KeysError, keys_of
 
 #: The name of the task that feeds (chatlanes/tasks/broadcasts.py). A recipient is run by that of every update.
 FEED_TASK = "tasks.feed_broadcast"

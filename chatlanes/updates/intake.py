@@ -15,7 +15,8 @@ import orjson
 from redis import Redis
 
 from chatlanes import traces
-from chatlanes.lanes.protocol.commands import Guard, NewMessage, only_seen
+from chatlanes.lanes.errors import PublishRefused
+from chatlanes.lanes.protocol.commands import Guard, NewMessage, check_lanes, only_seen
 from chatlanes.lanes.protocol.data_loss import witness_of
 from chatlanes.lanes.protocol.durable import DurableAppends
 from chatlanes.lanes.protocol.envelope import pack_task
@@ -30,7 +31,7 @@ from chatlanes.updates.connection import connect_to
 from chatlanes.updates.decoding import CutUpdate
 from chatlanes.updates.parsing import ParsedUpdate, parse
 from chatlanes.updates.queues import left_behind
-from chatlanes.updates.routing import KeysError, check_order_by, is_express, keys_of, lanes_of, queue_of
+from chatlanes.updates.routing import KeysError, check_order_by, is_express, keys_of, queue_of
 
 #: The name of the task in chatlanes/tasks/update.py; importing that would build the Celery app.
 TASK = "tasks.update"
@@ -46,6 +47,16 @@ _NOT_KEPT = b'"(nested too deeply)"'
 
 class TooDeepError(Exception):
     """An update with about a thousand levels, which could not be decoded again."""
+
+
+def lanes_of(bot_id: str | int, keys: list[str]) -> list[str]:
+    """The lanes of these keys: one Redis may serve several bots. Raises KeysError if a message cannot have them."""
+    lanes = [f"{bot_id}/{key}" for key in keys]
+    try:
+        check_lanes(lanes)
+    except PublishRefused as refused:
+        raise KeysError(str(refused)) from refused
+    return lanes
 
 
 class Intake:

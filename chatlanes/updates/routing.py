@@ -15,8 +15,6 @@ from zlib import crc32
 
 import orjson
 
-from chatlanes.lanes.errors import PublishRefused
-from chatlanes.lanes.protocol.commands import MOST_LANES, check_lanes
 from chatlanes.logs import Secrets
 from chatlanes.logs.errors import message_of
 from chatlanes.settings.imports import ImportPathError, import_function
@@ -31,6 +29,8 @@ OurOrder = Callable[[ParsedUpdate], list[str]]
 #: Payment queries: Telegram waits 10 s for the answer, while the user sees a payment dialog.
 EXPRESS_KINDS = frozenset({"pre_checkout_query", "shipping_query"})
 
+#: The lanes that a message may have: MOST_LANES in chatlanes/lanes/protocol/commands.py, whose import loads Celery.
+MOST_KEYS = 64
 #: The one key of ORDER_BY=bot.
 WHOLE_BOT = "bot"
 
@@ -54,16 +54,6 @@ def keys_of(update: dict[str, Any], order_by: str = "chat", parsed: ParsedUpdate
     built_in = ORDERS.get(order_by)
     keys = _custom(order_by)(update) if built_in is None else built_in(parsed or parse(update))
     return list(dict.fromkeys(keys)) if len(keys) > 1 else keys
-
-
-def lanes_of(bot_id: str | int, keys: list[str]) -> list[str]:
-    """The lanes of these keys: one Redis may serve several bots. Raises KeysError if a message cannot have them."""
-    lanes = [f"{bot_id}/{key}" for key in keys]
-    try:
-        check_lanes(lanes)
-    except PublishRefused as refused:
-        raise KeysError(str(refused)) from refused
-    return lanes
 
 
 def copy_of(update: dict[str, Any]) -> dict[str, Any]:
@@ -163,8 +153,8 @@ def _custom(order_by: str) -> Order:
 def _checked(order_by: str, keys: Any) -> list[str]:
     if not isinstance(keys, list):
         raise KeysError(f"{order_by} (ORDER_BY) must return a list of keys, not {type(keys).__name__}")
-    if len(keys) > MOST_LANES:
-        raise KeysError(f"{order_by} (ORDER_BY) returned {len(keys):,} keys: an update has at most {MOST_LANES}")
+    if len(keys) > MOST_KEYS:
+        raise KeysError(f"{order_by} (ORDER_BY) returned {len(keys):,} keys: an update has at most {MOST_KEYS}")
     for key in keys:
         if not is_name(key):
             raise KeysError(
