@@ -7,6 +7,7 @@ Wakes no thread.
 from __future__ import annotations
 
 import os
+from time import monotonic
 from typing import Any
 
 from billiard.common import pickle_loads
@@ -16,8 +17,11 @@ from celery.concurrency import asynpool
 #: At shutdown of the pool: how long to wait for the next result of one child before the next child is read.
 _SELECT_S = 0.05
 _CHUNK = 1 << 16
-#: Celery's (failed, result, time) for a task whose child died after the end of the task and before it sent the result.
+#: Celery's (failed, result, time) for a task that has ended, and whose child died before it sent the result, or has not
+#: sent it yet.
 _ENDED = (True, (0, None, 0.0))
+#: A child sends the result of a job together with those of quick jobs behind it. One that runs longer is not quick.
+_QUICK_S = 0.05
 
 
 class FastResultHandler(asynpool.ResultHandler):
@@ -74,17 +78,28 @@ class FastResultHandler(asynpool.ResultHandler):
 
     def accept(self, child: Any) -> None:
         """Report to billiard the job that the child runs, once the previous job has ended."""
-        while child.reports.accepted and child.runs is None:
-            child.runs, at_s = child.reports.accepted.popleft()
-            self.on_state_change((ACK, (child.runs, None, at_s, child.pid, child.synqW_fd)))
+        while child.reports.accepted:
+            number, at_s = child.reports.accepted[0]
+            is_new = monotonic() < at_s + _QUICK_S
+            if child.runs is not None and (is_new or not self._end_if_settled(child)):
+                break
+            child.reports.accepted.popleft()
+            child.runs = number
+            self.on_state_change((ACK, (number, None, at_s, child.pid, child.synqW_fd)))
+
+    def _end_if_settled(self, child: Any) -> bool:
+        """Report the end of a job whose message is settled: only its result is missing."""
+        job = child.given.get(child.runs)
+        if job is None or job.tag is None or self._pool_of.in_flight.holds(job.tag):
+            return False
+        self.on_state_change((READY, (child.runs, None, _ENDED, child.inqW_fd)))
+        return True
 
     def accept_all(self, child: Any) -> None:
         """The child has died. If it started a job whose message is settled, the job has ended and only its result is
         lost.
         """
         while child.reports.accepted or child.runs is not None:
-            job = child.given.get(child.runs)
-            if job is not None and job.tag is not None and not self._pool_of.in_flight.holds(job.tag):
-                self.on_state_change((READY, (child.runs, None, _ENDED, child.inqW_fd)))
+            self._end_if_settled(child)
             child.runs = None
             self.accept(child)

@@ -114,6 +114,23 @@ def test_a_terminated_prefetched_message_is_buried(lab: Lab, pool: str, path: st
     assert ids(lab.history, "end") == ["running"]
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_a_message_that_started_behind_a_quick_one_is_terminated(lab: Lab, path: str) -> None:
+    # Given a child with several messages, of which the first has ended, so that the second one runs
+    for n in range(20):
+        lab.send(f"m{n}", [f"m{n}"], kwargs={"gate": f"open{min(n, 1)}"}, **PATHS[path])
+    lab.worker("prefork", 1)
+    lab.started("m0")
+    lab.open("open0")
+    lab.started("m1")
+    # When the second one is terminated, Then it is buried
+    lab.app.control.revoke("m1", terminate=True)
+    until(lambda: lab.dead() == ["m1"])
+    lab.open("open1")
+    lab.drained()
+    assert "m1" not in ids(lab.history, "end")
+
+
 def test_a_killed_message_is_buried_and_counts_no_death(lab: Lab) -> None:
     lab.publish("unwanted", ["lane"], gate="never")
     lab.publish("behind", ["lane"])
