@@ -400,6 +400,15 @@ def test_a_time_without_a_timer_is_removed(client: Redis, store: Store) -> None:
     assert read(client) == state_with(timers=[TimerState("you", "x", B)], counts={"repaired": 1}, swept=0)
 
 
+@pytest.mark.parametrize("lost", [keys.TIMER, keys.OVERFLOW])
+def test_a_time_is_removed_although_its_owner_has_another_timer(client: Redis, store: Store, lost: str) -> None:
+    store.schedule(NewMessage(A, "q", "x" * FULL, []), "me", "large", in_ms=10 * MINUTE_MS)
+    store.schedule(new(B), "me", "small", in_ms=10 * MINUTE_MS)
+    client.delete(lost + "me")
+    assert repaired(store) == 1
+    assert [*read(client).timers] == ["me\nlarge" if lost == keys.TIMER else "me\nsmall"]
+
+
 def repaired(store: Store) -> int:
     cursor, total = store.repair("0", LEASE_MS)
     while cursor != "0":

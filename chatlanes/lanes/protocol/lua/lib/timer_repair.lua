@@ -32,10 +32,14 @@ local function repair_overflow_of(owner, fix)
   for i = 2, #found, 2 do repair_time(owner, (fields_of(found[i], 1, TIMER_FIELDS)), fix) end
 end
 
+local function has_record(owner, name)
+  local text = redis.call('GET', TIMER .. owner) or ''
+  return string.find(text, #name .. ':' .. name, 1, true) or redis.call('HEXISTS', OVERFLOW .. owner, name) == 1
+end
+
 local function repair_times(fix)
   for _, timer in ipairs(note_checked(redis.call('ZRANDMEMBER', TIMERS, left))) do
-    local owner = owner_and_name(timer)
-    local has_timers = owner and redis.call('EXISTS', TIMER .. owner, OVERFLOW .. owner) > 0
-    if not has_timers then fix('ZREM', TIMERS, timer) end
+    local owner, name = owner_and_name(timer)
+    if not owner or not has_record(owner, name) then fix('ZREM', TIMERS, timer) end
   end
 end
