@@ -61,7 +61,7 @@ class RunningPoller:
         """Stops it and checks that it exits cleanly; returns the seconds that took."""
         began_s = time.monotonic()
         self.signal(how)
-        assert self.exit_code() == 0, self.lines
+        assert (code := self.exit_code()) == 0, (code, self.lines)
         return time.monotonic() - began_s
 
     def signal(self, how: signal.Signals) -> None:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import orjson
 import pytest
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from kombu.utils import json as kombu_json
 
@@ -30,6 +30,7 @@ def _same(one: Any, other: Any) -> bool:
     return repr(one) == repr(other)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # a busy machine
 @given(st.lists(VALUES, max_size=3), st.dictionaries(st.text(), VALUES, max_size=2), st.booleans())
 @example([], {"": {"__type__": [], "__value__": None}}, False)
 def test_decoded_bodies_equal_kombus(args: list[Any], kwargs: dict[str, Any], escapes: bool) -> None:

@@ -110,7 +110,7 @@ def test_failed_starts_flower_and_metrics_log_json(make_pipeline: MakePipeline) 
     flower = pipeline.flower(free_port(), FLOWER_UNAUTHENTICATED_API="")
     metrics = pipeline.command("lanes", "metrics", "--port", "0")
     # When they have exited or started
-    assert (broken.exit_code(), without_token.exit_code()) == (1, 1)
+    assert (broken.exit_code(), without_token.exit_code()) == (2, 2)
     flower.tells("Visit me")
     metrics.tells("/metrics")
     # Then all their output is JSON

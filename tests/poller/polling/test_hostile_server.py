@@ -128,9 +128,10 @@ def test_absurd_wait_is_limited_to_an_hour(
 
 
 def test_the_offset_moves_past_an_update_that_is_nested_too_deeply(
-    tmp_path: Path, redis_url: str, hostile: HostileServer
+    tmp_path: Path, redis_url: str, hostile: HostileServer, pollers: Pollers
 ) -> None:
-    # Given a poll that returns nothing but such an update
+    # Given a poll that returns nothing but such an update, and no other poller
+    pollers.end()
     hostile.updates = [{**message(), "update_id": 5, "message": {**message()["message"], "x": DEEP}}]
     poller = RunningPoller(tmp_path, BOT_TOKEN=TOKEN, BOT_API_URL=hostile.url, REDIS_URL=redis_url, POLL_TIMEOUT=0)
     try:
@@ -140,6 +141,7 @@ def test_the_offset_moves_past_an_update_that_is_nested_too_deeply(
         hostile.updates = [message() | {"update_id": 6}]
         until(lambda: lane(redis_url) == [6])
         assert not poller.told("valid id")
+        poller.tells("2 updates so far")
         poller.stop()
     finally:
         poller.end()
