@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from chatlanes import lanes, traces
-    from chatlanes.bot import Bot, Context, Schedule, SessionError, Timer, UpdateTimeoutError
+    from chatlanes.bot import Bot, Context, Schedule, SessionError, Timer, TooMuchStagedError, UpdateTimeoutError
     from chatlanes.bot.current import current
     from chatlanes.poller import run
     from chatlanes.poller.webhook.factory import webhook
@@ -31,6 +31,7 @@ _PUBLIC = {
     "Settings": "chatlanes.settings",
     "SettingsError": "chatlanes.settings",
     "Timer": "chatlanes.bot",
+    "TooMuchStagedError": "chatlanes.bot",
     "UpdateTimeoutError": "chatlanes.bot",
     "app": "chatlanes.tasks.app",
     "current": "chatlanes.bot",
@@ -50,6 +51,7 @@ __all__ = [
     "Settings",
     "SettingsError",
     "Timer",
+    "TooMuchStagedError",
     "UpdateTimeoutError",
     "app",
     "current",
