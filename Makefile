@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install lock run test test-core test-oldest check chaos power-failure bench bench-all screenshots docs containers
+.PHONY: install lock dist run test test-quick test-all test-core test-oldest mutants check chaos power-failure bench bench-all screenshots docs containers
 
 # pip prints either five lines for each of a hundred packages, or nothing for minutes.
 SHELL := /bin/bash
@@ -14,19 +14,20 @@ install: $(VENV)/installed
 
 # The lock pins every version with the hashes of its files and names no registry: pip uses the one that this machine is
 # configured for, and refuses a file that is not in the lock.
-$(VENV)/installed: pyproject.toml requirements.lock
+$(VENV)/installed: pyproject.toml packages/celery-lanes/pyproject.toml packages/chatlanes-sandbox/pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "chatlanes needs Python 3.11 or newer: make PYTHON=python3.12 …")'
 	@echo "chatlanes: creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@echo "chatlanes: downloading the $$(grep -c == requirements.lock) packages of requirements.lock into $(VENV); this takes a minute or two, once"
 	@$(BIN)/pip install --disable-pip-version-check --progress-bar off --require-hashes -r requirements.lock | $(EACH_PACKAGE)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --editable packages/celery-lanes --editable . --editable packages/chatlanes-sandbox
 	@touch $@
 	@echo "chatlanes: installed. To use its commands in this shell:  . $(VENV)/bin/activate"
 
 # Updates both locks after a change of pyproject.toml, with as few other changes as possible; ARGS="--upgrade" for the
 # newest versions of everything. requirements-run.lock has the runtime packages only, without tools and frameworks.
-LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate pyproject.toml
+LOCK := pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	$(addprefix --no-emit-package , celery-lanes chatlanes chatlanes-sandbox) pyproject.toml
 lock:
 	@$(PYTHON) -m venv $(VENV)-lock
 	@$(VENV)-lock/bin/pip install --quiet --disable-pip-version-check uv
@@ -34,16 +35,34 @@ lock:
 	$(VENV)-lock/bin/uv $(LOCK) $(ARGS) --constraint requirements.lock --output-file requirements-run.lock
 	@rm -r $(VENV)-lock
 
+# The three distributions, as sources and wheels, in dist/.
+dist:
+	@$(PYTHON) -m venv $(VENV)-dist
+	@$(VENV)-dist/bin/pip install --quiet --disable-pip-version-check uv
+	@rm -rf dist
+	@for each in packages/celery-lanes . packages/chatlanes-sandbox; do $(VENV)-dist/bin/uv build --quiet --no-sources --out-dir dist $$each || exit; done
+	@rm -r $(VENV)-dist
+	@ls dist
+
 run: install
-	$(BIN)/python -m chatlanes.sandbox
+	$(BIN)/python -m chatlanes_sandbox
 
 # Otherwise each process that a test starts compiles the sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
 # Six processes, because most tests wait for processes; ARGS="-n 0" for one.
-PYTEST := -m pytest -n 6 --dist worksteal $(ARGS)
+PYTEST := -m pytest -n 6 --dist worksteal
+# Every promise: each test on one server and one pool, the state machine on all servers.
 test: install
-	$(BIN)/python $(PYTEST)
+	$(BIN)/python $(PYTEST) -m "not exhaustive" $(ARGS)
+
+# Two minutes: the tests that are not slow. Two processes, because each spends twenty seconds on collecting them.
+test-quick: install
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not exhaustive and not slow" $(ARGS)
+
+# Each test on every server, pool and framework that it is for.
+test-all: install
+	$(BIN)/python $(PYTEST) $(ARGS)
 
 # The tests of the promises with Celery's own pools, request and tracer: order, recovery, retries, terminate, time limits and
 # shutdown in each pool. Tests that do not depend on them (Redis scripts, transport, poller, bot, monitoring, deployments, outages
@@ -51,14 +70,14 @@ test: install
 CORE := tests/lanes/leases tests/lanes/worker $(addprefix tests/pipeline/, test_bot_hooks.py test_crashes.py test_failures.py test_journal.py test_order.py \
 	deployment/test_rolling_restart.py deployment/test_stops.py outages/test_stops_without_redis.py)
 test-core: install
-	FAST=0 $(BIN)/python $(PYTEST) $(CORE)
+	FAST=0 $(BIN)/python $(PYTEST) -m "not exhaustive" $(CORE) $(ARGS)
 
 # The tests that depend on the versions of Celery and kombu, on 5.6: order, recovery, shutdown, retries and terminate in all
 # pools, and the whole path in order and with crashes.
 OLDEST := tests/lanes/transport tests/lanes/worker tests/lanes/test_contract.py tests/lanes/fast/test_replaced.py \
 	tests/pipeline/test_order.py tests/pipeline/test_crashes.py
 test-oldest: $(VENV)-oldest/installed
-	$(VENV)-oldest/bin/python $(PYTEST) $(OLDEST)
+	$(VENV)-oldest/bin/python $(PYTEST) -m "not exhaustive" $(OLDEST) $(ARGS)
 
 # Celery and kombu 5.6 before the packages of $(VENV), which it reads from there.
 $(VENV)-oldest/installed: $(VENV)/installed requirements-oldest.lock
@@ -74,6 +93,11 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Makes single changes to the code that decides order and leases, and reports which test notices each. Takes an hour;
+# ARGS="fence renewal" for the changes with these words in their names.
+mutants: install
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 # Kills parts of the system for a minute; ARGS="--seconds 3600 --seed 7" for longer.
 chaos: install

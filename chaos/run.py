@@ -29,11 +29,11 @@ from chaos.systems.broadcast import BroadcastCommands
 from chaos.systems.definitions import System
 from chaos.systems.feed import Feed
 from chaos.systems.processes import Processes
-from chatlanes.poller.webhook.validation import secret_from
-from chatlanes.sandbox import simulator
-from chatlanes.sandbox.ports import free_port
-from chatlanes.sandbox.server import start_server
-from chatlanes.sandbox.simulator import Simulator
+from chatlanes.settings import secret_from
+from chatlanes_sandbox import simulator
+from chatlanes_sandbox.ports import free_port
+from chatlanes_sandbox.server import start_server
+from chatlanes_sandbox.simulator import Simulator
 
 Links = dict[tuple[str, str], Link]
 

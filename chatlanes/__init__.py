@@ -10,11 +10,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chatlanes import lanes, traces
-    from chatlanes.bot import Bot, Context, Schedule, SessionError, Timer, TooMuchStagedError, UpdateTimeoutError
-    from chatlanes.bot.current import current
+    import celery_lanes as lanes
+    from chatlanes import traces
+    from chatlanes.bot import (
+        Bot,
+        Context,
+        Schedule,
+        SessionError,
+        Timer,
+        TooMuchStagedError,
+        UpdateTimeoutError,
+        current,
+    )
     from chatlanes.poller import run
-    from chatlanes.poller.webhook.factory import webhook
+    from chatlanes.poller.webhook.app import webhook
     from chatlanes.settings import Settings, SettingsError, load
     from chatlanes.tasks.app import app
     from chatlanes.telegram import errors
@@ -38,9 +47,9 @@ _PUBLIC = {
     "keys_of": "chatlanes.updates.routing",
     "load": "chatlanes.settings",
     "run": "chatlanes.poller",
-    "webhook": "chatlanes.poller.webhook.factory",
+    "webhook": "chatlanes.poller.webhook.app",
 }
-_MODULES = {"errors": "chatlanes.telegram.errors", "lanes": "chatlanes.lanes", "traces": "chatlanes.traces"}
+_MODULES = {"errors": "chatlanes.telegram.errors", "lanes": "celery_lanes", "traces": "chatlanes.traces"}
 
 __all__ = [
     "Bot",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -32,16 +33,18 @@ def main() -> None:
 
 
 class Program(click.Command):
-    """A command of another module: `path` is module:attribute."""
+    """A command of another module: `path` is module:attribute. `needs` names the package of an extra of its name."""
 
-    def __init__(self, name: str, path: str, short_help: str) -> None:
+    def __init__(self, name: str, path: str, short_help: str, needs: str = "") -> None:
         super().__init__(name, short_help=short_help)
-        self._path = path
+        self._path, self._needs = path, needs
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         module, _, attribute = self._path.partition(":")
+        if self._needs and find_spec(self._needs) is None:
+            sys.exit(f"chatlanes {self.name} needs {self._needs}: pip install 'chatlanes[{self.name}]'")
         command: click.Command = getattr(import_module(module), attribute)
         return command.make_context(info_name, args, parent, **extra)
 
@@ -83,7 +86,12 @@ for program in (
     CeleryProgram("flower", "Show workers and updates in the browser: Flower."),
     CeleryProgram("lanes", "Show the lanes, replay buried updates, pause and resume."),
     Program("poller", "chatlanes.poller.__main__:poller", "Fetch updates by long polling; `replay` reads a file."),
-    Program("sandbox", "chatlanes.sandbox.__main__:sandbox", "Run everything here, with a simulated Telegram."),
+    Program(
+        "sandbox",
+        "chatlanes_sandbox.__main__:sandbox",
+        "Run everything here, with a simulated Telegram.",
+        "chatlanes_sandbox",
+    ),
     Program("settings", "chatlanes.settings.__main__:settings", "Print the settings as Markdown or as a .env file."),
     Program("webhook", "chatlanes.poller.webhook.command:webhook", "Receive updates by webhook; `set` registers it."),
     CeleryProgram("worker", "Run the bot on updates: a Celery worker."),

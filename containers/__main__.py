@@ -18,7 +18,7 @@ from pathlib import Path
 
 import requests
 
-from chatlanes.sandbox.simulator import Simulator
+from chatlanes_sandbox.simulator import Simulator
 from containers.images import build
 from containers.stage import LEASE_S, TOKEN, ContainerHost
 

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 TOOLS = ("podman", "buildah", "runc", "debootstrap")
 #: The packages that the simulated Bot API's container needs.
-PACKAGES = ("containers", "chatlanes")
+PACKAGES = ("containers", "chatlanes", "packages/celery-lanes", "packages/chatlanes-sandbox")
 TOKEN = "1:TEST"  # noqa: S105 - not a secret
 LEASE_S = 5
 DOT_ENV = f"""BOT_TOKEN={TOKEN}

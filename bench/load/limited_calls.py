@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from chatlanes.lanes.protocol.connect import connect
+from celery_lanes.protocol import Store, connect
 from chatlanes.telegram.client import prepare
 from chatlanes.telegram.flood import Gate, Parking, ParkUpdate, Rates, RunGate, Waiting
 
@@ -62,9 +62,10 @@ def _call(plan: RatePlan, number: int, grants: list[tuple[int, int]]) -> None:
     gate = Gate("1", Rates(**plan.rates), plan.patience_s)
     chat = plan.chats[number % len(plan.chats)]
     with connect(plan.url) as client:
+        store = Store(client)
 
         def ask(*asked: Any) -> list[Any]:
-            return [each.script.run(client, each.command) for each in asked]
+            return store.run_all(*asked)
 
         while True:
             if at_us := _slot(gate, chat, ask):

@@ -15,13 +15,13 @@ import time
 from collections.abc import Iterator
 
 from bench.load.updates import Update, make_update, stamp
-from chatlanes.sandbox.simulator.bot import SimulatedBot
-from chatlanes.sandbox.simulator.calls.params import Params
-from chatlanes.sandbox.simulator.client import READY, Simulator
-from chatlanes.sandbox.simulator.server import serve
-from chatlanes.sandbox.simulator.stream import StreamPlan
-from chatlanes.sandbox.simulator.updates.http_post import Address, PostResponse
-from chatlanes.sandbox.simulator.updates.long_polls import Gone
+from chatlanes_sandbox.simulator.bot import SimulatedBot
+from chatlanes_sandbox.simulator.calls.params import Params
+from chatlanes_sandbox.simulator.client import READY, Simulator
+from chatlanes_sandbox.simulator.server import serve
+from chatlanes_sandbox.simulator.stream import StreamPlan
+from chatlanes_sandbox.simulator.updates import Gone
+from chatlanes_sandbox.simulator.webhook import Address, PostResponse
 
 TOKEN = "1:BENCH"
 

@@ -21,9 +21,9 @@ import orjson
 from bench.measure.harness import ROOT
 from bench.report.publish import FIGURES, Entry, make
 
-#: The package that is measured, and its folders that no row runs, except as Telegram.
-MEASURED = "chatlanes"
-NOT_MEASURED = ("cli", "demo", "sandbox")
+#: The packages that are measured, and folders in them that no row runs.
+MEASURED = ("chatlanes", "packages/celery-lanes/celery_lanes")
+NOT_MEASURED = ("cli", "demo")
 AGAIN = """Measure again, on a machine that does nothing else, and publish:
   make bench-all
   .venv/bin/python -m bench report --anew .data/bench/all.json
@@ -63,7 +63,8 @@ def described(stale: Sequence[Entry]) -> str:
         run = f"{make(measured['command'])} at {measured['commit']} on {measured['at'][:10]}"
         runs.setdefault(run, {})[each["row"]] = None
     lines = [f"  {run}: {', '.join(rows)}" for run, rows in runs.items()]
-    return "\n".join([f"{FIGURES}/bench.json has figures of older code than this {MEASURED}/:", *lines, AGAIN])
+    measured = " and ".join(MEASURED)
+    return "\n".join([f"{FIGURES}/bench.json has figures of older code than {measured}:", *lines, AGAIN])
 
 
 def oldest(entries: Sequence[Entry]) -> datetime:
@@ -72,16 +73,16 @@ def oldest(entries: Sequence[Entry]) -> datetime:
 
 def last_change(root: Path) -> datetime:
     """The time of the newest commit that changed the measured code. Raises CalledProcessError without a repository."""
-    but = [f":!{MEASURED}/{name}" for name in NOT_MEASURED]
-    command = ["git", "log", "-1", "--format=%cI", "--", MEASURED, *but]
+    but = [f":!{package}/{name}" for package in MEASURED for name in NOT_MEASURED]
+    command = ["git", "log", "-1", "--format=%cI", "--", *MEASURED, *but]
     ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root)
     return datetime.fromisoformat(ended.stdout.strip())
 
 
 def digest(root: Path = ROOT) -> str:
     whole = hashlib.sha256()
-    for path in sorted((root / MEASURED).rglob("*")):
-        name = path.relative_to(root / MEASURED)
+    for package, path in ((each, path) for each in MEASURED for path in sorted((root / each).rglob("*"))):
+        name = path.relative_to(root / package)
         if name.parts[0] not in NOT_MEASURED and path.suffix in (".py", ".lua"):
             code = python(path.read_text()) if path.suffix == ".py" else lua(path.read_text())
             whole.update(f"{name.as_posix()}\n{code}\n".encode())

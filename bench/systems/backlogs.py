@@ -11,9 +11,8 @@ from redis import Redis
 
 from bench.load.updates import Update
 from bench.measure.scale import QUEUES
-from chatlanes.lanes.protocol.commands import NewMessage
-from chatlanes.lanes.protocol.envelope import pack_task
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import NewMessage, Store
+from celery_lanes.protocol.envelope import pack_task
 from chatlanes.updates import keys_of, queue_of
 
 #: The size of Telegram's batches.

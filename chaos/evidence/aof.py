@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from chatlanes.lanes.protocol import keys
+from celery_lanes.protocol import keys
 
 FOREVER = float("inf")
 POLL_EVERY_S = 0.2

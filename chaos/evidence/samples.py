@@ -14,7 +14,7 @@ import requests
 from redis import Redis
 from redis.exceptions import RedisError
 
-from chatlanes.sandbox.simulator import Simulator
+from chatlanes_sandbox.simulator import Simulator
 
 EVERY_S = 0.5
 READ_CALLS_EVERY_S = 20.0

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from redis import Redis
 
+from celery_lanes.monitoring import inspection
 from chaos.systems.definitions import System
 from chaos.systems.processes import Processes
-from chatlanes.lanes.monitoring import inspection
-from chatlanes.sandbox.ports import free_port
+from chatlanes_sandbox.ports import free_port
 
 WITHIN_S = 60.0
-#: Every process has seen a state of Redis after this time (chatlanes/lanes/protocol/data_loss.py).
+#: Every process has seen a state of Redis after this time (celery_lanes/protocol/data_loss.py).
 SEEN_WITHIN_S = 3.0
 STRANGER = "2:CHAOS"
 REFUSED, REPORTED = b"this database is in use by another deployment", b"Redis LOST data"

@@ -19,14 +19,14 @@ from kombu.exceptions import OperationalError
 from redis import Redis
 from redis.exceptions import RedisError
 
+from celery_lanes.protocol import keys
 from chaos.evidence.records import InjectedFault
 from chaos.faults.plan import PlannedFault
 from chaos.faults.proxy import Link, Network
 from chaos.systems.broadcast import BroadcastCommands
 from chaos.systems.processes import Processes
-from chatlanes.lanes.protocol import keys
-from chatlanes.sandbox.server import Server, start_server
-from chatlanes.sandbox.simulator import Simulator
+from chatlanes_sandbox.server import Server, start_server
+from chatlanes_sandbox.simulator import Simulator
 
 #: The longest freeze or hole, in leases: some are shorter than a lease, most are longer.
 LONGEST_LEASES = 2.0

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, replace
 
 from redis import Redis
 
+from celery_lanes.protocol import Store, keys
 from chaos.systems import recipe, schedules
 from chaos.systems.bot import HANDLED
 from chaos.systems.broadcast import unreached
-from chatlanes.bot.session.stored import SESSION
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.store import Store
+from chatlanes.bot.stored import SESSION
 
 PYTHON = sys.executable
 _WORKER = ("worker", "-l", "INFO")

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-from chatlanes.sandbox.simulator import Simulator
+from chatlanes_sandbox.simulator import Simulator
 
 USERS, GROUPS, CHANNELS = 40, 20, 10
 STEP_S = 0.05

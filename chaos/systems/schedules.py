@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from redis import Redis
 
+from celery_lanes.protocol import Store
 from chaos.systems.recording import message_id, recorded
 from chatlanes import Context, Schedule
-from chatlanes.bot.occurrences import ScheduleRecord, owner_of
-from chatlanes.lanes.protocol.store import Store
+from chatlanes.bot.schedules import ScheduleRecord, owner_of
 
 PATH = "chaos.systems.schedules:schedules"
 KIND = "schedule"

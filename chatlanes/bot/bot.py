@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from chatlanes.bot.context import Context
-from chatlanes.bot.current import handling
-from chatlanes.bot.session.keys import OURS, KeyFunction
+from chatlanes.bot.context import Context, handling
+from chatlanes.bot.session import OURS, KeyFunction
 from chatlanes.bot.timers import is_timer
+from chatlanes.settings.imports import check_takes
 
 Handler = Callable[[Context], Any]
 OnError = Callable[[Context, Exception], Any]
@@ -75,16 +75,15 @@ class Bot:
     def __post_init__(self) -> None:
         if not is_made_in_a_worker(self.handle):
             check_takes("handle", self.handle, "ctx")
-        if not isinstance(self.never_retry, tuple) or not all(map(_is_error, self.never_retry)):
+        if not isinstance(self.never_retry, tuple) or not all(
+            isinstance(each, type) and issubclass(each, Exception) for each in self.never_retry
+        ):
             raise TypeError(f"never_retry={self.never_retry!r}: write a tuple of exception classes, as (ValueError,)")
         if self.on_error is not None:
             check_takes("on_error", self.on_error, "ctx", "error")
-        if self.on_timeout is not None:
-            check_takes("on_timeout", self.on_timeout, "ctx")
-        if self.on_blocked is not None:
-            check_takes("on_blocked", self.on_blocked, "ctx")
-        if self.on_timer is not None:
-            check_takes("on_timer", self.on_timer, "ctx")
+        for name in ("on_timeout", "on_blocked", "on_timer"):
+            if (hook := getattr(self, name)) is not None:
+                check_takes(name, hook, "ctx")
         if not isinstance(self.session, str):
             check_takes("session", self.session, "update")
         elif self.session not in OURS:
@@ -119,24 +118,3 @@ def is_made_in_a_worker(handle: Any) -> bool:
 def takes_nothing(found: Any) -> bool:
     """True for a function without parameters."""
     return inspect.isfunction(found) and not inspect.signature(found).parameters
-
-
-def check_takes(name: str, function: Any, *arguments: str) -> None:
-    """Raises TypeError unless `function` can be called with these arguments."""
-    wanted = f"write a function, as `def {name}({', '.join(arguments)})`"
-    if isinstance(function, type) or not callable(function):
-        reason = "is a class" if isinstance(function, type) else "cannot be called"
-        raise TypeError(f"{name}={function!r} {reason}; {wanted}")
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # written in C: its signature is unknown
-        return
-    try:
-        signature.bind(*arguments)
-    except TypeError:
-        number = "one argument" if len(arguments) == 1 else f"{len(arguments)} arguments"
-        raise TypeError(f"{name} cannot be called with {number}; {wanted}") from None
-
-
-def _is_error(found: Any) -> bool:
-    return isinstance(found, type) and issubclass(found, Exception)

@@ -6,11 +6,14 @@ update starts the same one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from chatlanes.bot.session.chats import session_chats
-from chatlanes.bot.session.stored import Stored
+from redis import Redis
+
+from celery_lanes.runtime.threads import run_blocking
+from chatlanes.bot.stored import SESSION, Stored
 from chatlanes.broadcasts import Broadcasts, Call, RecipientsError, checked_rate, feed_again
 from chatlanes.settings import Settings
 from chatlanes.telegram.client import prepare
@@ -69,3 +72,15 @@ def _call(method: str | None, handler: str | None, params: dict[str, Any]) -> Ca
     check_method(str(method))
     prepare(str(method), {"chat_id": 1, **params})
     return Call(str(method), params)
+
+
+#: The owner of a session begins with a chat, or with a user, whose private chat has the same id.
+_OWNER = re.compile(r"(?:chat|user|topic):(-?[0-9]{1,18})(?![0-9])")
+
+
+def session_chats(client: Redis, bot_id: int) -> list[int]:
+    """The chats that have a session, in no particular order. Scans all keys of the database."""
+    prefix = f"{SESSION}{bot_id}/"
+    found = run_blocking(lambda: list(client.scan_iter(f"{prefix}*", count=1000)))
+    owners = (_OWNER.match(key.decode(errors="replace").removeprefix(prefix)) for key in found)
+    return list(dict.fromkeys(int(owner.group(1)) for owner in owners if owner))

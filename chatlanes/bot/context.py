@@ -2,24 +2,32 @@
 
 Guarantees that the other updates of the same lanes wait while the handler runs, and that its session is written when
 the update is settled or not at all. Its repr contains no text of a user.
+
+The current context is for code that does not receive one, such as a framework's handlers. It is set in every thread,
+greenlet and coroutine that a handler runs in, but not in threads that the handler starts itself. Tasks that outlive a
+successful handler no longer have it; tasks that outlive a failed one, or one that has lost its lease, keep it, and
+their calls are refused.
 """
+
+from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterable, Iterable, Iterator, Sequence
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from chatlanes.bot.api import Api, HasFiles
 from chatlanes.bot.broadcasting import Broadcasting
+from chatlanes.bot.calls.run_calls import Api, HasFiles, Phase
 from chatlanes.bot.interrupts import Interrupts, PreviousApiCall, Shield
-from chatlanes.bot.migrated_timers import Migration, stage_moves
-from chatlanes.bot.occurrences import Occurrence, is_occurrence, occurrence_of
-from chatlanes.bot.session.session import DEFAULT_PLAN, Session, SessionPlan
-from chatlanes.bot.session.stored import Stored
+from chatlanes.bot.schedules import Occurrence, is_occurrence, occurrence_of
+from chatlanes.bot.session import DEFAULT_PLAN, Session, SessionPlan
 from chatlanes.bot.shorthands import Shorthands
-from chatlanes.bot.timers import DEFAULT_TIMER_PLAN, Timer, TimerError, TimerPlan, Timers, When
+from chatlanes.bot.stored import Stored
+from chatlanes.bot.timers import DEFAULT_TIMER_PLAN, Migration, Timer, TimerError, TimerPlan, Timers, When, stage_moves
 from chatlanes.updates import ParsedUpdate, is_stale, number, parse, part
 
 if TYPE_CHECKING:
@@ -234,7 +242,7 @@ class Context(Shorthands):
     def interrupted(self) -> bool:
         """True when a newer update has ended this run (INTERRUPT): the next run gets it together with these updates.
 
-        The next call through `ctx` raises `chatlanes.lanes.Interrupted`, and an `async def` handler is cancelled. A
+        The next call through `ctx` raises `celery_lanes.Interrupted`, and an `async def` handler is cancelled. A
         long loop without calls can check this and return.
         """
         return self.interrupts is not None and self.interrupts.is_interrupted
@@ -245,18 +253,18 @@ class Context(Shorthands):
         what they sent. Empty if none was interrupted.
 
         Raises:
-            chatlanes.lanes.LeaseLost: Another worker may run this update by now.
+            celery_lanes.LeaseLost: Another worker may run this update by now.
         """
         return [] if self.interrupts is None else self.interrupts.previous_calls
 
     def shield(self) -> Shield:
         """A context manager, for `with` and in coroutines `async with`, whose block is not interrupted.
 
-        A newer update waits for the end of the block, which then raises `chatlanes.lanes.Interrupted`. Begin and end
+        A newer update waits for the end of the block, which then raises `celery_lanes.Interrupted`. Begin and end
         take a round trip to Redis each; without INTERRUPT they do nothing.
 
         Raises:
-            chatlanes.lanes.Interrupted: At the begin, the run was interrupted already, and the block is not run. At the
+            celery_lanes.Interrupted: At the begin, the run was interrupted already, and the block is not run. At the
                 end, a newer update has arrived during the block.
         """
         return Shield(self.interrupts)
@@ -271,7 +279,7 @@ class Context(Shorthands):
 
         Raises:
             SessionError: This update has no key for a session, or the stored session is not a JSON object.
-            chatlanes.lanes.LeaseLost: Another worker may run this update by now.
+            celery_lanes.LeaseLost: Another worker may run this update by now.
             ParkUpdate: Redis did not answer. Do not catch it; the update runs again later.
         """
         return self._session.get()
@@ -360,7 +368,7 @@ class Context(Shorthands):
 
         Raises:
             BotApiError: Telegram refused the call or did not answer; the subclass says which.
-            chatlanes.lanes.LeaseLost: Another worker may run this update by now. Nothing was sent.
+            celery_lanes.LeaseLost: Another worker may run this update by now. Nothing was sent.
             ValueError: The method name or a parameter cannot be sent. TypeError likewise.
         """
         return self.api.call(method, **params)
@@ -373,7 +381,7 @@ class Context(Shorthands):
         draft: bool = False,
         on_interrupt: Literal["keep", "delete", "mark"] = "keep",
         **params: Any,
-    ) -> "Stream":
+    ) -> Stream:
         """A message that grows while its text is written: `with ctx.stream() as out: out.write(token)`.
 
         In a coroutine: `async with ctx.stream() as out`, or `await ctx.stream(tokens)`, which returns the messages.
@@ -464,3 +472,60 @@ class Context(Shorthands):
         updates = "" if len(self.updates) == 1 else f"{len(self.updates)} updates, "
         numbered = f"{self.kind} {self.update.get('update_id')}"
         return f"Context({updates}{numbered}, chat {self.chat_id}, attempt {self.attempt})"
+
+
+class _Handled:
+    """The current context, shared by all tasks of a handler: they copy the variable, but not this object."""
+
+    def __init__(self, ctx: Context | None, outer: _Handled | None) -> None:
+        self._ctx, self._outer = ctx, outer
+
+    @property
+    def ctx(self) -> Context | None:
+        """None when the handler, or the outer one, has ended."""
+        return None if self._outer is not None and self._outer.ctx is None else self._ctx
+
+    def end(self) -> None:
+        if self._outer is None:
+            self._ctx = None
+
+
+_CURRENT: ContextVar[_Handled | None] = ContextVar("current update", default=None)
+
+
+def current() -> Context:
+    """The context of the current update. Raises LookupError outside a handler."""
+    if (ctx := current_or_none()) is None:
+        raise LookupError("no update is being handled here: current() works inside of a handler")
+    return ctx
+
+
+def current_or_none() -> Context | None:
+    """The context of the current update; None outside a handler."""
+    handled = _CURRENT.get()
+    return None if handled is None else handled.ctx
+
+
+class handling:  # noqa: N801 - used like `with suppress(…)`
+    """Sets the current context around a handler. None: code inside has no current update."""
+
+    __slots__ = ("_handled", "_token")
+    _token: Token[_Handled | None]
+
+    def __init__(self, ctx: Context | None) -> None:
+        outer = None if ctx is None else _CURRENT.get()
+        self._handled = _Handled(ctx, None if outer is None or outer.ctx is None else outer)
+
+    def __enter__(self) -> None:
+        self._token = _CURRENT.set(self._handled)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if error is None and not _has_failed(self._handled.ctx):
+            self._handled.end()
+        _CURRENT.reset(self._token)
+
+
+def _has_failed(ctx: Context | None) -> bool:
+    """True if the run has failed or lost its lease, although its handler has returned."""
+    life = getattr(getattr(ctx, "api", None), "life", None)
+    return life is not None and life.phase is Phase.FAILED

@@ -21,8 +21,8 @@ from typing import Any
 
 from greenlet import getcurrent  # type: ignore[import-untyped]
 
-from chatlanes.lanes.runtime.outcome import Returned
-from chatlanes.lanes.worker.loop_jobs import LoopJob, LoopJobs
+from celery_lanes.runtime.threads import Returned
+from celery_lanes.worker.loop_jobs import LoopJob, LoopJobs
 
 
 class Awaited(Returned):

@@ -2,12 +2,16 @@
 
 An interrupted run changes nothing any more: its next call raises Interrupted, and its session and its end have no
 effect. Between the begin and the end of a shield a run is not interrupted; an interruption waits for the end.
+
+The journal has no parameters of calls. In that of a run that may be interrupted, the name of a deletion is followed by
+its chat, or business connection, and the ids of its messages: the next run knows which messages are deleted.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -15,9 +19,9 @@ from threading import Lock
 from types import TracebackType
 from typing import Any
 
-from chatlanes import lanes
-from chatlanes.bot.calls import deletions
-from chatlanes.lanes.worker.executor import blocking_executor
+import celery_lanes as lanes
+from celery_lanes.worker import blocking_executor
+from chatlanes.telegram.client import Prepared
 
 #: The text of a stream is in the journal too (stream/messages.py). It is not a call.
 STREAM_TEXT = "text:"
@@ -68,14 +72,14 @@ class Interrupts:
     @property
     def previous_calls(self) -> list[PreviousApiCall]:
         """Raises LeaseLost and RedisAway."""
-        deleted = deletions.deleted(call.what for call in self.recorded if call.outcome)
+        deleted = deleted_by(call.what for call in self.recorded if call.outcome)
         ended = {_stream_of(call) for call in self.recorded if call.what == DELIVERED_STREAM}
         found = [
             PreviousApiCall(call.what.partition(":")[0], _result(call))
             for call in self.recorded
             if not call.what.startswith(STREAM_TEXT) and (call.what != DELETED_STREAM or _stream_of(call) in ended)
         ]
-        return [call for call in found if not (sent := deletions.places(call.result)) or sent - deleted]
+        return [call for call in found if not (sent := sent_by(call.result)) or sent - deleted]
 
     def shield(self) -> None:
         """Raises Interrupted, LeaseLost and RedisAway; then the shield has not begun."""
@@ -130,3 +134,43 @@ class Shield:
     ) -> None:
         if self._interrupts is not None:
             await blocking_executor().call(partial(self.__exit__, kind, error, at))
+
+
+#: A method that deletes messages, in lower case -> the parameter that says where.
+_WHERE = {
+    "deletemessage": "chat_id",
+    "deletemessages": "chat_id",
+    "deletebusinessmessages": "business_connection_id",
+}
+_NAME = re.compile(r"[^\s:]+")
+
+#: The chat or business connection of a message, and its id.
+Place = tuple[str, str]
+
+
+def deletions_of(call: Prepared) -> str:
+    """`:<where>:<ids>` of a call that deletes messages; empty for any other."""
+    field = _WHERE.get(call.method.lower())
+    if field is None:
+        return ""
+    data = call.request.data
+    params = json.loads(data) if isinstance(data, bytes) else data
+    where = str(params.get(field, ""))
+    ids = re.findall(r"\d+", str(params.get("message_ids", params.get("message_id"))))
+    return f":{where}:{','.join(ids)}" if ids and _NAME.fullmatch(where) else ""
+
+
+def deleted_by(names: Iterable[str]) -> set[Place]:
+    """The messages that calls with these names in the journal delete."""
+    parts = (name.split(":") for name in names)
+    return {(each[2], number) for each in parts if len(each) == 4 for number in each[3].split(",")}
+
+
+def sent_by(result: Any) -> set[Place]:
+    """The messages in the result of a call: one message, or a list of them. Empty if it has none."""
+    found = result if isinstance(result, list) else [result]
+    return {_place(each) for each in found if isinstance(each, dict) and "message_id" in each and "chat" in each}
+
+
+def _place(message: dict[str, Any]) -> Place:
+    return str(message.get("business_connection_id") or message["chat"]["id"]), str(message["message_id"])

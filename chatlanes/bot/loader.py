@@ -7,26 +7,30 @@ of the import. Nothing polls, and the handler is not called.
 import asyncio
 import atexit
 import inspect
-import time
+import logging
+import sys
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
-from functools import partial, update_wrapper
+from functools import partial
 from typing import Any
 
+from celery_lanes.runtime import threads
 from chatlanes.bot.adapters import adapted, importing
-from chatlanes.bot.adapters.startup import background
-from chatlanes.bot.adapters.startup.async_handler import AsyncHandler, is_async
-from chatlanes.bot.adapters.startup.async_main import AsyncMain
-from chatlanes.bot.adapters.startup.program import command_line, run_file, until_polling
-from chatlanes.bot.async_context import SessionPrefetch, awaited
-from chatlanes.bot.bot import Bot, UpdateTimeoutError, check_takes, is_made_in_a_worker, takes_nothing
+from chatlanes.bot.adapters.errors import PermanentError
+from chatlanes.bot.adapters.imports import bots_made_here
+from chatlanes.bot.adapters.polling import Polling, PollingRefused, command_line, expected, run_file, until_polling
+from chatlanes.bot.bot import Bot, is_made_in_a_worker, takes_nothing
 from chatlanes.bot.context import Context
-from chatlanes.bot.event_loop import OverdueError, event_loop
-from chatlanes.bot.schedule import Schedule, import_schedules
-from chatlanes.lanes.errors import Interrupted
-from chatlanes.lanes.runtime import os_threads
-from chatlanes.settings.imports import BotImportError, check_callable, impatient, import_object
+from chatlanes.bot.coroutines import AsyncHandler, PlainCoroutine, is_async
+from chatlanes.bot.lifetime import Steps, watched
+from chatlanes.bot.schedules import Schedule, import_schedules
+from chatlanes.settings.imports import BotImportError, check_callable, check_takes, impatient, import_object
 from chatlanes.telegram.client import BotApi
+
+log = logging.getLogger(__name__)
+
+#: How long the function may clean up when its process ends, in seconds, after its shutdown hooks.
+CLEANUP_S = 5.0
 
 
 def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None, arguments: str = "") -> Bot:
@@ -38,7 +42,7 @@ def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None, argumen
     """
     label = f"{setting}={path}"
     api = api or BotApi("http://127.0.0.1", "")
-    with background.watched(f"{label}: its import"), command_line(label, arguments), importing(api, label):
+    with watched(f"{label}: its import"), command_line(label, arguments), importing(api, label):
         is_script = path.endswith(".py")
         found = run_file(setting, path) if is_script else made_by(import_object(setting, path, BotImportError), label)
         bot = _bot(setting, path, found, api)
@@ -62,7 +66,7 @@ def load_schedules(path: str, setting: str, bot: Bot) -> dict[str, Schedule]:
 
     Each `async def` is wrapped as a plain function, which runs when the bot has started.
     """
-    schedules, handle = {}, bot.handle.function if isinstance(bot.handle, _Coroutine) else None
+    schedules, handle = {}, bot.handle.function if isinstance(bot.handle, PlainCoroutine) else None
     for each in import_schedules(path, setting):
         function = handle.beside(each.function) if isinstance(handle, AsyncHandler) else each.function
         plain = _as_plain(f"{setting}={path}: {each.name}", function, is_limited=True)
@@ -125,42 +129,12 @@ def _as_plain(label: str, function: Callable[..., Any], *, is_limited: bool = Fa
     """
     if not is_async(function):
         return function
-    if os_threads.in_greenlets():
+    if threads.in_greenlets():
         raise BotImportError(
             f"{label} is an `async def`, and an event loop does not run beside greenlets; "
             "start the worker with -P prefork or -P threads, or write a plain `def`."
         )
-    return _Coroutine(function, is_limited=is_limited)
-
-
-class _Coroutine:
-    """A coroutine function, wrapped as a plain function."""
-
-    def __init__(self, function: Callable[..., Any], *, is_limited: bool) -> None:
-        update_wrapper(self, function)
-        self.function, self._is_limited = function, is_limited
-        self._sessions = SessionPrefetch()
-
-    def __call__(self, ctx: Context, *arguments: Any) -> Any:
-        function = self.function
-        self._sessions.before(ctx)
-        if ctx.interrupts is not None:
-            ctx.interrupts.read_ahead()
-        if isinstance(function, AsyncHandler):
-            function.before(ctx)
-        limit_s = ctx.deadline_s - time.monotonic() if self._is_limited and ctx.deadline_s is not None else None
-        on_interrupt = ctx.interrupts.on_interrupt if self._is_limited and ctx.interrupts else None
-        coroutine = ctx.__dict__["coroutine"] = awaited(function, ctx, *arguments)
-        try:
-            return event_loop().run(coroutine, limit_s, on_interrupt)
-        except OverdueError:
-            raise UpdateTimeoutError("the handler took longer than UPDATE_TIMEOUT and was cancelled") from None
-        except asyncio.CancelledError:
-            if ctx.interrupted:
-                raise Interrupted(f"a newer update has ended the run of {ctx!r}") from None
-            raise
-        finally:
-            self._sessions.after(ctx)
+    return PlainCoroutine(function, is_limited=is_limited)
 
 
 def is_fully_async(bot: Bot, schedules: Iterable[Schedule] = ()) -> bool:
@@ -168,7 +142,7 @@ def is_fully_async(bot: Bot, schedules: Iterable[Schedule] = ()) -> bool:
     thread.
     """
     functions = (bot.handle, bot.on_error, bot.on_timeout, bot.on_timer, *(schedule.function for schedule in schedules))
-    return all(isinstance(each, _Coroutine) for each in functions if each is not None)
+    return all(isinstance(each, PlainCoroutine) for each in functions if each is not None)
 
 
 def made_by(found: Any, label: str) -> Any:
@@ -187,3 +161,95 @@ def made_by(found: Any, label: str) -> Any:
     if made is None:
         raise BotImportError(f"{label}() returned None: return the bot, or write a handler as `def handle(ctx)`.")
     return made
+
+
+class NotYetError(Exception):
+    """The bot cannot start now, because Telegram is unavailable."""
+
+
+class AsyncMain:
+    """A bot's `async def` without parameters: a `main` that polls, or a factory.
+
+    It runs once in each process that handles updates, on the event loop of its handlers. The bot is the object that it
+    would poll with or that it returns; the polling call returns only when the process shuts down, so that the function
+    can clean up. Nothing polls, and no webhook is set or deleted. `bot_of` makes a Bot from that object.
+    """
+
+    def __init__(
+        self, function: Callable[[], Coroutine[Any, Any, Any]], api: BotApi, label: str, bot_of: Callable[[Any], Bot]
+    ) -> None:
+        self._function, self._api, self._label, self._bot_of = function, api, label, bot_of
+        self._command_line = sys.argv
+        self._task: asyncio.Task[Any] | None = None
+        self._polling: Polling | None = None
+        self._handler: AsyncHandler | None = None
+
+    def bot(self) -> Bot:
+        """The Bot for the worker, which exists before the function has run."""
+        steps = Steps(self._start, self._stop, passing=(NotYetError,))
+        return Bot(AsyncHandler(self._handle, self._before, steps), never_retry=(PermanentError,))
+
+    async def _handle(self, ctx: Context) -> Any:
+        assert self._handler  # noqa: S101  updates come after the start
+        return await self._handler(ctx)
+
+    def _before(self, ctx: Context) -> None:
+        if self._handler:
+            self._handler.before(ctx)
+
+    async def _start(self) -> None:
+        if self._handler is None:
+            self._handler = self._checked(self._bot_of(await self._made()))
+        if steps := self._handler.steps:
+            try:
+                await steps.start()
+            except steps.passing as error:
+                raise NotYetError(f"{type(error).__name__}: {error}") from error
+
+    async def _stop(self) -> None:
+        if self._handler and self._handler.steps:
+            await self._handler.steps.stop()
+        if self._polling and self._task:
+            self._polling.end()
+            await asyncio.wait([self._task], timeout=CLEANUP_S)
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            if not self._task.cancelled() and (error := self._task.exception()):
+                log.warning("%s() failed after its polling call: %r", self._label, error)
+
+    async def _made(self) -> Any:
+        """The object that the function polls with or returns. Raises whatever it raises, and BotImportError."""
+        self._polling = Polling()
+        self._task = asyncio.create_task(self._run(self._polling))
+        own, sys.argv = sys.argv, self._command_line
+        await asyncio.wait([self._task, self._polling.bot], return_when=asyncio.FIRST_COMPLETED)
+        sys.argv = own
+        if self._polling.bot.done():
+            return self._polling.bot.result()
+        made = self._task.result()
+        if made is None:
+            raise BotImportError(f"{self._label}() returned None and did not poll: return the bot from it.")
+        return made
+
+    async def _run(self, polling: Polling) -> Any:
+        try:
+            with bots_made_here(self._api), expected(polling):
+                return await self._function()
+        except PollingRefused as started:
+            return started.bot
+        except SystemExit as error:  # it would end the event loop
+            raise BotImportError(f"{self._label}() ended with SystemExit({error}).") from error
+
+    def _checked(self, bot: Bot) -> AsyncHandler:
+        """The handler of the bot. Raises BotImportError if the bot has settings that a worker must know before it
+        starts.
+        """
+        if not is_async(bot.handle):
+            raise BotImportError(f"{self._label}() created a bot with plain `def` handlers: make it a plain `def` too.")
+        is_own = all(issubclass(each, PermanentError) for each in bot.never_retry)
+        if not is_own or bot.on_error or bot.on_timeout or bot.session != "chat":
+            raise BotImportError(
+                f"{self._label}() created a bot with hooks, never_retry or a session setting (GLOBAL_USER is one): a "
+                "worker must know them before it starts, so create this bot when its module is imported."
+            )
+        return bot.handle if isinstance(bot.handle, AsyncHandler) else AsyncHandler(bot.handle)

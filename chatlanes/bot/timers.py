@@ -2,24 +2,29 @@
 
 A timer is set or cancelled in the step that settles the update, or not at all. When it is due, it joins the end of the
 lanes of the update that set it, and the bot runs its `on_timer`. Only the clock of Redis decides.
+
+Both messages about a group that becomes a supergroup move its timers to the new chat, in the step that settles the
+message, and record its id. A timer of the old chat that had fired before, or is set after it, is found by this record
+when its run begins: instead, it is set again for the new chat, in the step that settles it.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
-from chatlanes.bot import occurrences
-from chatlanes.bot.session import codec
-from chatlanes.bot.session.stored import Stored
-from chatlanes.lanes.protocol import replies
-from chatlanes.lanes.protocol.commands import CancelTimer, SetTimer
+from celery_lanes.protocol import CancelTimer, MoveTimer, Set, SetTimer, StoredTimer, Write
+from celery_lanes.worker.delivery import Delivery
+from chatlanes.bot.schedules import KIND as SCHEDULE
+from chatlanes.bot.session import SessionError, check_keys, encode
+from chatlanes.bot.stored import Stored
 from chatlanes.updates import ParsedUpdate, by_chat, is_express, keys_of, number, parse, part, queue_of, text_id
-from chatlanes.updates.decoding import read
 from chatlanes.updates.intake import pack_update
+from chatlanes.updates.parsing import read
 
 #: The kind of the updates that are timers. They have no update_id, and no update of Telegram is without.
 KIND = "timer"
@@ -174,7 +179,7 @@ def _keys(parsed: ParsedUpdate) -> list[str]:
     """The key of the chat that has the timers. After that of a supergroup that of its group, in a message about that.
     Raises TimerError.
     """
-    if parsed.kind == occurrences.KIND:
+    if parsed.kind == SCHEDULE:
         raise TimerError(
             "a schedule has no chat that a timer could belong to: write another Schedule for the later time, or start "
             "a ctx.broadcast, whose handler has the chat of each recipient"
@@ -192,12 +197,12 @@ def described(kind: str, chat: int | None) -> str:
     return f"({kind}, chat {chat})"
 
 
-def timer_from(found: replies.StoredTimer) -> Timer:
+def timer_from(found: StoredTimer) -> Timer:
     body = part(content_of(found), KIND)
     return Timer(found.name, body.get("data"), _time_of(found.at_ms))
 
 
-def content_of(found: replies.StoredTimer) -> dict[str, Any]:
+def content_of(found: StoredTimer) -> dict[str, Any]:
     """The content of a timer's message: the update that runs when it is due. Empty if it is not one of a bot."""
     try:
         content = read(found.stored.partition(b"\n")[2])[0][0]
@@ -242,9 +247,9 @@ def _data(data: Any) -> dict[str, Any]:
     if data is None:
         return {}
     try:
-        encoded = codec.encode(data, "data", MOST_BYTES)
-        codec.check_keys(data, "data")
-    except codec.SessionError as error:
+        encoded = encode(data, "data", MOST_BYTES)
+        check_keys(data, "data")
+    except SessionError as error:
         raise TimerError(f"later(): {error}") from None
     return {"data": json.loads(encoded)}  # a copy: the handler may change its own
 
@@ -281,3 +286,82 @@ def json_of(content: Any) -> bytes:
 
 def _time_of(at_ms: int) -> datetime:
     return datetime.fromtimestamp(at_ms / 1000, UTC)
+
+
+#: <bot id>/<id of a group>: string: the id of its supergroup
+MIGRATED = "migrated:"
+#: The ids of groups are above this one, and those of supergroups below it (https://core.telegram.org/api/bots/ids).
+_LEAST_GROUP = -1_000_000_000_000
+
+
+class Migration(NamedTuple):
+    """The chat ids of a group and of its supergroup."""
+
+    old: int
+    new: int
+
+    def rename(self, key: str) -> str:
+        """The owner or lane of the supergroup for that of the group; others stay as they are."""
+        bot, slash, chat = key.rpartition("/")
+        return f"{bot}/chat:{self.new}" if slash and chat == f"chat:{self.old}" else key
+
+    def readdress(self, content: dict[str, Any]) -> bytes:
+        """The stored form of a timer's message, for the new chat."""
+        body = dict(part(content, KIND))
+        body["chat"] = {"id": self.new, "type": "supergroup"}
+        if part(body, "sender_chat").get("id") == self.old:  # an anonymous administrator
+            body["sender_chat"] = {"id": self.new}
+        return pack_update(described(KIND, self.new), json_of({KIND: body}))
+
+
+def stage_moves(migration: Migration, stored: Stored, plan: TimerPlan) -> None:
+    """Move the timers of the old chat when the update is settled, and record the new one. Raises ParkUpdate."""
+    owner = f"{stored.bot_id}/chat:{migration.old}"
+    timers = stored.ask(lambda store: store.timers(owner))
+    stored.stage_first(_moves(migration, stored.bot_id, timers, plan))
+
+
+def _moves(migration: Migration, bot_id: str, timers: Iterable[StoredTimer], plan: TimerPlan) -> list[Write]:
+    writes: list[Write] = [Set(_record_key(bot_id, migration.old), str(migration.new).encode())]
+    for timer, content in ((timer, content_of(timer)) for timer in timers):
+        if not is_timer(content):  # the timeout of a conversation, which is one of the old chat
+            continue
+        lanes, queue = _moved(migration, timer.lanes, plan)
+        to, stored = migration.rename(timer.owner), migration.readdress(content)
+        writes.append(MoveTimer(timer.owner, timer.name, timer.id, to, queue or timer.queue, stored, lanes))
+    return writes
+
+
+def set_again(update: dict[str, Any], delivery: Delivery, plan: TimerPlan) -> SetTimer | None:
+    """The write that sets a timer that has fired again, if its chat has become a supergroup: for the new chat, due at
+    once. None: it runs now. Also if an earlier run has made calls, because they would be repeated.
+
+    Its message id is its name until then, so that it replaces no timer of the new chat. Raises LeaseLost and RedisAway.
+    """
+    chat = number(part(part(update, KIND), "chat").get("id"))
+    if not is_timer(update) or chat is None or not _LEAST_GROUP < chat < 0:
+        return None
+    message_id = delivery.id
+    bot_id, due = message_id.partition(":")[0], due_of(message_id)
+    found = delivery.read([_record_key(bot_id, chat)])
+    if found.values[0] is None or delivery.has_made_calls():
+        return None
+    migration = Migration(chat, int(found.values[0]))
+    owner, (new_lanes, queue) = f"{bot_id}/chat:{migration.new}", _moved(migration, found.lanes, plan)
+    at_ms = None if due is None else round(due.timestamp() * 1000)
+    stored = migration.readdress(update)
+    return SetTimer(owner, message_id, id_prefix(bot_id), queue, stored, at_ms, lanes=new_lanes)
+
+
+def _record_key(bot_id: str, chat: int) -> str:
+    return f"{MIGRATED}{bot_id}/{chat}"
+
+
+def _moved(migration: Migration, lanes: list[str], plan: TimerPlan) -> tuple[list[str], str]:
+    """The lanes for the new chat, and their queue; empty: the queue stays the same."""
+    known = [lane for lane in lanes if lane]
+    renamed = [migration.rename(lane) for lane in known]
+    if renamed == known:
+        return renamed, ""
+    key = renamed[0].partition("/")[2]
+    return renamed, queue_of([key], 0, plan.queues, plan.queue_group)

@@ -17,11 +17,11 @@ from typing import Any, TextIO, cast
 
 from redis import Redis
 
+from celery_lanes.monitoring import inspection
+from celery_lanes.protocol import Add, Push, Write
 from chatlanes.broadcasts import keys
 from chatlanes.broadcasts.reasons import DESCRIBED, NOT_REACHED, Reason
 from chatlanes.broadcasts.recipients import CHUNK, pack
-from chatlanes.lanes.monitoring import inspection
-from chatlanes.lanes.protocol.commands import Add, Push, Write
 from chatlanes.logs.foreign_text import visible
 
 #: The longest description of a refusal that is kept.

@@ -12,17 +12,16 @@ from typing import Any, NamedTuple
 import orjson
 from redis import Redis
 
+from celery_lanes.errors import LeaseLost
+from celery_lanes.monitoring import inspection
+from celery_lanes.protocol import Guard, NewMessage, SetTimer, Store
+from celery_lanes.protocol.envelope import pack_task
+from celery_lanes.protocol.keys import group_of, pending
 from chatlanes.broadcasts import keys
 from chatlanes.broadcasts.broadcast import BroadcastProgress, Broadcasts, UnknownBroadcastError, missed_line
 from chatlanes.broadcasts.pacing import FeedPace, Flood, next_feed
 from chatlanes.broadcasts.reasons import Reason
 from chatlanes.broadcasts.recipients import CHUNK, unpack
-from chatlanes.lanes.errors import LeaseLost
-from chatlanes.lanes.monitoring import inspection
-from chatlanes.lanes.protocol.commands import Guard, NewMessage, SetTimer
-from chatlanes.lanes.protocol.envelope import pack_task
-from chatlanes.lanes.protocol.keys import group_of, pending
-from chatlanes.lanes.protocol.store import Store
 from chatlanes.settings import Settings
 from chatlanes.telegram.flood.keys import COUNTS, FLOOD, RATE
 from chatlanes.updates.intake import lanes_of, pack_update

@@ -15,8 +15,11 @@ from typing import Any, TextIO
 
 import click
 
+from celery_lanes.cli.context import CommandError, command
+from celery_lanes.cli.formatting import age, bar, echo, moment, number, table
+from celery_lanes.cli.group import Group
+from chatlanes.bot.broadcasting import session_chats
 from chatlanes.bot.loader import load_bot
-from chatlanes.bot.session.chats import session_chats
 from chatlanes.broadcasts import (
     NOT_REACHED,
     BroadcastProgress,
@@ -31,8 +34,7 @@ from chatlanes.broadcasts import (
     new_id,
     read_recipients,
 )
-from chatlanes.cli.command import CommandContext, CommandError, command, lanes
-from chatlanes.cli.formatting import age, bar, echo, moment, number, table
+from chatlanes.cli.context import BotContext
 from chatlanes.settings import Settings
 from chatlanes.settings.imports import BotImportError
 from chatlanes.telegram.client import prepare
@@ -43,7 +45,7 @@ RATE_OVER_S = 1.0
 BAR = 40
 
 
-@lanes.group()
+@click.group(cls=Group)
 def broadcast() -> None:
     """Send one message, or run a function, for each of many chats, at a steady rate, while live updates go first."""
 
@@ -73,7 +75,7 @@ _id = click.argument("id_", metavar="ID")
 )
 @click.option("--watch", is_flag=True, help="Show the progress until it ends. Ctrl-C ends only this command.")
 @_bot
-def start(lanes: CommandContext, file: Any, sessions: bool, bot: str | None, **given: Any) -> None:
+def start(lanes: BotContext, file: Any, sessions: bool, bot: str | None, **given: Any) -> None:
     """Start a broadcast. Prints its ID."""
     settings = settings_of(lanes, bot)
     if bool(file) == sessions:
@@ -103,7 +105,7 @@ def start(lanes: CommandContext, file: Any, sessions: bool, bot: str | None, **g
 @click.option("--watch", is_flag=True, help="Repeat until the broadcast ends.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each broadcast, one per line.")
 @_bot
-def status(lanes: CommandContext, id_: str | None, watch: bool, as_json: bool, bot: str | None) -> None:
+def status(lanes: BotContext, id_: str | None, watch: bool, as_json: bool, bot: str | None) -> None:
     """Show a broadcast: its progress and rate, the time left, and how many were not reached. Without ID, show all."""
     broadcasts = broadcasts_of(lanes, bot, id_)
     if id_ is None:
@@ -121,7 +123,7 @@ def status(lanes: CommandContext, id_: str | None, watch: bool, as_json: bool, b
 @command("pause", broadcast)
 @_id
 @_bot
-def pause(lanes: CommandContext, id_: str, bot: str | None) -> None:
+def pause(lanes: BotContext, id_: str, bot: str | None) -> None:
     """Stop a broadcast; calls in flight end. No chat waits for it meanwhile."""
     broadcasts = broadcasts_of(lanes, bot, id_)
     _result(
@@ -132,7 +134,7 @@ def pause(lanes: CommandContext, id_: str, bot: str | None) -> None:
 @command("resume", broadcast)
 @_id
 @_bot
-def resume(lanes: CommandContext, id_: str, bot: str | None) -> None:
+def resume(lanes: BotContext, id_: str, bot: str | None) -> None:
     """Continue a paused broadcast."""
     feeder = Feeder(lanes.store, settings_of(lanes, bot))
     _result(lambda: feeder.resume(id_), f"resumed {id_}", f"{id_} was not paused")
@@ -141,7 +143,7 @@ def resume(lanes: CommandContext, id_: str, bot: str | None) -> None:
 @command("cancel", broadcast)
 @_id
 @_bot
-def cancel(lanes: CommandContext, id_: str, bot: str | None) -> None:
+def cancel(lanes: BotContext, id_: str, bot: str | None) -> None:
     """End a broadcast; calls in flight end. It cannot be resumed."""
     feeder = Feeder(lanes.store, settings_of(lanes, bot))
     _result(lambda: feeder.cancel(id_), f"cancelled {id_}", f"{id_} has ended")
@@ -154,7 +156,7 @@ def cancel(lanes: CommandContext, id_: str, bot: str | None) -> None:
     "--reason", "only", multiple=True, type=click.Choice([each.value for each in NOT_REACHED]), help="Only this reason."
 )
 @_bot
-def report(lanes: CommandContext, id_: str, as_csv: bool, only: tuple[str, ...], bot: str | None) -> None:
+def report(lanes: BotContext, id_: str, as_csv: bool, only: tuple[str, ...], bot: str | None) -> None:
     """List the chats that were not reached, each with the reason."""
     broadcasts = broadcasts_of(lanes, bot, id_)
     _progress(broadcasts, id_)
@@ -169,7 +171,7 @@ def report(lanes: CommandContext, id_: str, as_csv: bool, only: tuple[str, ...],
     )
 
 
-def settings_of(lanes: CommandContext, bot: str | None) -> Settings:
+def settings_of(lanes: BotContext, bot: str | None) -> Settings:
     """The settings of the bot. Raises CommandError if it is ambiguous, or has no token here."""
     bots = [each for each in lanes.bots() if bot in (None, each.bot_name) and each.bot_token is not None]
     if len(bots) == 1:
@@ -181,7 +183,7 @@ def settings_of(lanes: CommandContext, bot: str | None) -> Settings:
     )
 
 
-def broadcasts_of(lanes: CommandContext, bot: str | None, id_: str | None) -> Broadcasts:
+def broadcasts_of(lanes: BotContext, bot: str | None, id_: str | None) -> Broadcasts:
     """Those of the bot. Without any token here, those of the bot that has a broadcast of this id; None: any id.
 
     Raises CommandError.

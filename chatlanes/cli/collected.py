@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from redis import Redis
 
-from chatlanes.lanes.monitoring import inspection
-from chatlanes.lanes.monitoring.inspection import Record
+from celery_lanes.monitoring import inspection
+from celery_lanes.monitoring.inspection import Record
 
 #: The most waiting messages of each group of queues, and the most groups before the update, that are searched.
 MOST_WAITING, MOST_READ = 10_000, 1_000
@@ -25,11 +25,6 @@ def ids_of(client: Redis, record: Record) -> list[str]:
     bot = record.id.rpartition(":")[0]
     updates = inspection.contents(client, record.id)
     return [record.id, *(f"{bot}:{each.get('update_id')}" for each in updates[1:] if isinstance(each, dict))]
-
-
-def with_size(title: str, record: Record) -> str:
-    """The title of the first update of a run, and how many were collected with it."""
-    return title if record.size == 1 else f"{title}, and {record.size - 1} more"
 
 
 def _run_with(client: Redis, message_id: str) -> Record | None:

@@ -13,11 +13,12 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from chatlanes.bot.occurrences import ScheduleRecord, bot_of, owner_of
-from chatlanes.cli.command import CommandContext, CommandError, command, lanes
-from chatlanes.cli.formatting import table
-from chatlanes.cli.selection import bot_option
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.cli.context import CommandError, command
+from celery_lanes.cli.formatting import table
+from celery_lanes.cli.group import Group
+from celery_lanes.protocol import Store
+from chatlanes.bot.schedules import ScheduleRecord, bot_of, owner_of
+from chatlanes.cli.context import BotContext
 
 
 class Recorded(NamedTuple):
@@ -45,7 +46,7 @@ def _decoded(stored: dict[tuple[str, str], bytes]) -> Iterator[Recorded]:
 as_json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 
 
-@lanes.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @as_json_option
 @click.pass_context
 def schedules(ctx: click.Context, as_json: bool) -> None:
@@ -56,7 +57,7 @@ def schedules(ctx: click.Context, as_json: bool) -> None:
 
 @command("list", schedules)
 @as_json_option
-def list_(lanes: CommandContext, as_json: bool) -> None:
+def list_(lanes: BotContext, as_json: bool) -> None:
     """Show the schedules, as `lanes schedules` does."""
     _, found = recorded(lanes.store)
     if as_json:
@@ -76,8 +77,8 @@ def list_(lanes: CommandContext, as_json: bool) -> None:
 
 @command("remove", schedules)
 @click.argument("name")
-@bot_option
-def remove(lanes: CommandContext, name: str, bot: str | None) -> None:
+@click.option("--bot", metavar="NAME", help="Only this bot.")
+def remove(lanes: BotContext, name: str, bot: str | None) -> None:
     """Remove the record of the schedule NAME, which no worker has any more. A worker that has it begins it anew."""
     _, found = recorded(lanes.store)
     matching = [each for each in found if each.name == name and bot in (None, _bot(lanes, each), str(each.bot_id))]
@@ -92,13 +93,13 @@ def remove(lanes: CommandContext, name: str, bot: str | None) -> None:
     click.echo(f"removed schedule {name}")
 
 
-def _row(lanes: CommandContext, each: Recorded) -> list[str]:
+def _row(lanes: BotContext, each: Recorded) -> list[str]:
     record = each.record
     times = (_shown(at_ms, record.tz) for at_ms in (record.last_ms, each.next_ms))
     return [_bot(lanes, each), each.name, record.cron, record.tz, *times]
 
 
-def _as_json(lanes: CommandContext, each: Recorded) -> dict[str, object]:
+def _as_json(lanes: BotContext, each: Recorded) -> dict[str, object]:
     record = each.record
     return {
         "bot": _bot(lanes, each),
@@ -110,7 +111,7 @@ def _as_json(lanes: CommandContext, each: Recorded) -> dict[str, object]:
     }
 
 
-def _bot(lanes: CommandContext, each: Recorded) -> str:
+def _bot(lanes: BotContext, each: Recorded) -> str:
     return lanes.bot_ids.get(each.bot_id, str(each.bot_id))
 
 

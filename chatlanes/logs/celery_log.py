@@ -18,7 +18,7 @@ from celery.app.log import Logging
 from celery.apps import worker as program
 from celery.utils.log import ColorFormatter
 
-from chatlanes.lanes.protocol import envelope
+from celery_lanes.protocol import envelope
 from chatlanes.logs.ids import TRACE, Ids, LineContext, trace_of
 from chatlanes.logs.lines import JsonLines, TextLines
 from chatlanes.logs.process import bots_of

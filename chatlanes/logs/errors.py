@@ -28,6 +28,8 @@ LEFT_OUT = "[left out: "
 
 _LONGEST_LINE = 500
 #: Folders of Python's own modules and of installed packages.
+#: The packages of this repository.
+_OURS = {"celery_lanes", "chatlanes", "chatlanes_sandbox"}
 _LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
@@ -122,7 +124,7 @@ def _is_of_a_library(frame: FrameType) -> bool:
     module, file = str(frame.f_globals.get("__name__")), frame.f_code.co_filename
     if module.startswith("chatlanes.demo."):
         return False
-    if module.partition(".")[0] == "chatlanes" or file.startswith(("<frozen", *_LIBRARIES)):
+    if module.partition(".")[0] in _OURS or file.startswith(("<frozen", *_LIBRARIES)):
         return True
     return any(folder in file for folder in _PACKAGES)
 
@@ -130,7 +132,7 @@ def _is_of_a_library(frame: FrameType) -> bool:
 def _frames_shown(error: BaseException, at: TracebackType | None) -> TracebackType | None:
     """All of them if none is of the bot's own code, unless the error's text says more than they do, as ours do."""
     own = from_own_frame(at)
-    is_ours = type(error).__module__.partition(".")[0] == "chatlanes"
+    is_ours = type(error).__module__.partition(".")[0] in _OURS
     return own if own or is_ours or isinstance(error, SyntaxError) else at
 
 

@@ -12,8 +12,7 @@ import re
 from collections.abc import Iterable
 from urllib.parse import quote, unquote
 
-from chatlanes.settings import Settings
-from chatlanes.settings.webhook_secret import secret_from
+from chatlanes.settings import Settings, secret_from
 
 CUT = "<token>"
 #: A shorter webhook secret or password is likely to be a part of other words.

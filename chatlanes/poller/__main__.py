@@ -1,20 +1,38 @@
-"""`chatlanes poller`: fetches updates by long polling, or replays a file."""
+"""`chatlanes poller`: fetches updates by long polling, or replays a file.
+
+Guarantees, if there are many bots, that a bot which fails or cannot be polled does not stop the others, and that each
+log line names its bot. The bots share the process and the stop request; each has a thread, a lead, a backlog limit and
+connections of its own.
+"""
 
 import logging
+from collections.abc import Callable, Sequence
 from functools import partial
+from threading import Thread
 
 import click
 
+from celery_lanes.errors import ServerUnfit
+from chatlanes.logs.ids import thread_of
+from chatlanes.poller.bot_api import TokenRefusedError
 from chatlanes.poller.factory import check, poller_of
-from chatlanes.poller.polling import poll_all
 from chatlanes.poller.program import log_options, run
 from chatlanes.poller.replay import replay
-from chatlanes.poller.runtime import Stop
+from chatlanes.poller.runtime import GaveUpError, Stop, Stopping
 from chatlanes.poller.webhook.command import webhook
 from chatlanes.settings import Settings
+from chatlanes.settings.imports import ImportPathError
 from chatlanes.updates.deployments import present
 
 log = logging.getLogger("poller")
+
+#: Errors that no retry fixes. The message says what to do.
+FINAL = (TokenRefusedError, GaveUpError, ServerUnfit, ImportPathError)
+#: After an unexpected failure. The process continues with the other bots, so no supervisor restarts this one.
+RESTART_AFTER_S = 30.0
+
+#: Polls one bot until the stop request.
+Poll = Callable[[Settings], None]
 
 
 @log_options
@@ -67,6 +85,49 @@ def _poll(settings: Settings, stop: Stop) -> int:
             return 1
     log.info("stopped")
     return 0
+
+
+# -- many bots
+
+
+def poll_all(bots: Sequence[Settings], poll: Poll, stop: Stop) -> bool:
+    """Polls every bot until the stop request. False if none of them could be polled."""
+    started = [_BotThread(bot, poll, stop) for bot in bots]
+    for each in started:
+        each.thread.start()
+    for each in started:
+        each.thread.join()
+    return not all(each.has_failed for each in started)
+
+
+class _BotThread:
+    """The thread of one bot. It has the name of the bot, which each of its log lines contains."""
+
+    def __init__(self, settings: Settings, poll: Poll, stop: Stop) -> None:
+        self.thread = Thread(target=self._until_it_ends, name=thread_of(settings.bot_name), daemon=True)
+        self.has_failed = False
+        self._settings = settings
+        self._poll = poll
+        self._stop = stop
+
+    def _until_it_ends(self) -> None:
+        try:
+            while not self._stop.is_requested:
+                self._once()
+        except Stopping:
+            pass
+        except FINAL as error:
+            self.has_failed = True
+            log.error("%s. This bot is not polled until the poller is restarted; the others are.", error)
+
+    def _once(self) -> None:
+        try:
+            self._poll(self._settings)
+        except FINAL:
+            raise
+        except Exception:
+            log.exception("failed; restarts in %d s. Telegram keeps unconfirmed updates", RESTART_AFTER_S)
+            self._stop.sleep(RESTART_AFTER_S)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,25 @@
-"""The Bot API calls of the poller, and their errors.
+"""The Bot API calls of the poller, their errors, and the offset of getUpdates.
 
 Guarantees that no error contains the bot token, neither in its text nor in a chained exception: the token is part of
-every URL, and an exception may contain its URL. Does not retry, wait or log: the type of an error lets the caller
-decide.
+every URL, and an exception may contain its URL. Any status with any body is a result or one of these errors, and the
+same problem has the same error text each time, so that a change can be recognized. Does not retry, wait or log: the
+type of an error lets the caller decide.
+
+Guarantees that the offset never moves past an update that was not in the batch, and that no id is read from malformed
+data.
 """
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import orjson
 
+from chatlanes.logs.foreign_text import one_line
 from chatlanes.logs.redaction import without_token
-from chatlanes.poller.responses import PollConflictError, TelegramTroubleError, result_of
 from chatlanes.telegram.http_client import HttpClient, HttpResponse, NoAnswerError
+from chatlanes.telegram.responses import BotApiAnswer, parse_answer, status_line
 
 #: The limit of the server for one answer.
 BATCH = 100
@@ -21,6 +28,36 @@ CONNECT_WITHIN_S = 10.0
 ANSWER_WITHIN_S = 10.0
 #: The last confirm at shutdown takes effect when it arrives, so the wait for its answer is short.
 CONFIRM_WITHIN_S = 1.0
+
+#: The Bot API stores update ids in an int32. A larger id is invalid, and an offset made of it would make a lenient
+#: server forget all later updates.
+LARGEST_UPDATE_ID = 2**31 - 2
+
+#: After a week without updates Telegram continues at a random id, which may be lower than the offset. A server that
+#: obeys the old offset would then forget new updates unseen. The day of margin covers clocks and expiry.
+FORGET_OFFSET_AFTER_S = 6 * 24 * 3600.0
+
+
+class TokenRefusedError(Exception):
+    """Telegram does not know this bot. Not retried: only another BOT_TOKEN helps."""
+
+
+class TelegramTroubleError(Exception):
+    """No usable answer: network error, 5xx, malformed response. Retried."""
+
+    retry_after_s: float | None = None
+
+
+class PollConflictError(TelegramTroubleError):
+    """409: another poller or a webhook gets this bot's updates."""
+
+
+class FloodedError(TelegramTroubleError):
+    """429: too many requests, or a server that restarts. `retry_after_s` as the server asks; None if it does not."""
+
+    def __init__(self, text: str, retry_after_s: float | None) -> None:
+        super().__init__(text)
+        self.retry_after_s = retry_after_s
 
 
 class Telegram:
@@ -116,3 +153,78 @@ def _host(url: Any) -> str:
         return urlsplit(url).hostname or "an unknown address"
     except (ValueError, AttributeError):  # a malformed address, or not a string
         return "an unknown address"
+
+
+# -- answers
+
+
+def result_of(method: str, status: int, body: bytes) -> Any:
+    """The `result` of an answer to this method. Raises TokenRefusedError, TelegramTroubleError and its subclasses.
+
+    TokenRefusedError and PollConflictError need an answer of a Bot API: the 404 of a proxy is retried.
+    """
+    answer = parse_answer(status, body)
+    if answer is None:
+        problem = f"{status_line(status)}, not an answer of a Bot API to {method} (is BOT_API_URL right?)"
+        raise TelegramTroubleError(problem)
+    if answer.is_ok and answer.has_result:
+        return answer.result
+    raise _refusal(answer)
+
+
+def _refusal(answer: BotApiAnswer) -> Exception:
+    code = answer.code
+    description = "without a description" if answer.description is None else one_line(answer.description)
+    match code:
+        case 401 | 404:
+            return TokenRefusedError(
+                f"Telegram refused BOT_TOKEN ({code} {description}): set the one @BotFather gave you"
+            )
+        case 409:
+            return PollConflictError(f"409 {description}")
+        case 429:
+            return FloodedError("429, too many requests", _seconds(answer.parameters.get("retry_after")))
+        case _:
+            return TelegramTroubleError(f"{code} {description}")
+
+
+def _seconds(requested: Any) -> float | None:
+    """Any number, because Retry limits it; None for NaN. An int may be too large for a float."""
+    return requested if type(requested) in (int, float) and requested == requested else None
+
+
+# -- the offset
+
+
+@dataclass(frozen=True)
+class Offset:
+    """Where the next batch begins: everything below `offset` is durable in Redis. `moved_at_s` is Unix time."""
+
+    offset: int | None = None
+    moved_at_s: float = 0.0
+
+    def offset_at(self, now_s: float) -> int | None:
+        """The offset to send; None at start, and if the last offset is too old to be valid.
+
+        None is always safe: the server returns what it holds, oldest first, and forgets nothing; updates that were
+        appended before are dropped as seen. A negative offset is not safe: the server keeps that many of the newest
+        updates and deletes the others unseen. The time is wall-clock time, which advances while the machine sleeps.
+        If the clock is set forward, the offset is discarded too early; this costs one batch that is dropped as seen.
+        """
+        return self.offset if now_s - self.moved_at_s < FORGET_OFFSET_AFTER_S else None
+
+    def after(self, updates: Iterable[Any], now_s: float) -> "Offset":
+        """The offset after the highest id of a batch, even if that is lower than before: Telegram restarted the ids."""
+        newest = newest_id(updates)
+        return self if newest is None else Offset(newest + 1, now_s)
+
+
+def newest_id(updates: Iterable[Any]) -> int | None:
+    """The highest valid update id; None if there is none."""
+    return max((update["update_id"] for update in updates if has_id(update)), default=None)
+
+
+def has_id(update: Any) -> bool:
+    """True if the update has a valid id."""
+    update_id = update.get("update_id") if isinstance(update, dict) else None
+    return type(update_id) is int and 0 <= update_id <= LARGEST_UPDATE_ID

@@ -5,40 +5,26 @@ environment nor arguments: the entry points do.
 """
 
 import logging
-from asyncio import AbstractEventLoop
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 
 from redis.exceptions import AuthenticationError, ConnectionError, RedisError, TimeoutError  # noqa: A004
 
-from chatlanes.lanes.protocol.data_loss import witness_of
-from chatlanes.poller.bot_api import Telegram
+from celery_lanes.protocol import witness_of
+from chatlanes.poller.bot_api import Telegram, TelegramTroubleError
+from chatlanes.poller.custom import STANDARD, CustomEndpoints, CustomSink, CustomSource
 from chatlanes.poller.filter import Filter
-from chatlanes.poller.polling import (
-    ANSWER_WITHIN_S,
-    Backpressure,
-    Batches,
-    CustomSink,
-    CustomSource,
-    LanesSink,
-    LeaderElection,
-    NoBackpressure,
-    Pace,
-    Poller,
-    Sink,
-    SinkLike,
-    SoleLeader,
-    Source,
-    TelegramSource,
-)
+from chatlanes.poller.lanes_sink import LanesSink
+from chatlanes.poller.leader_election import ANSWER_WITHIN_S, LeaderElection
+from chatlanes.poller.loop import Poller, Sink, Source
 from chatlanes.poller.progress import Progress
-from chatlanes.poller.responses import TelegramTroubleError
 from chatlanes.poller.runtime import Retry, Stop, Stopping
+from chatlanes.poller.telegram_source import TelegramSource
 from chatlanes.settings import Settings
 from chatlanes.updates import check_order_by
 from chatlanes.updates.collecting import grouping
 from chatlanes.updates.connection import connect_to
 from chatlanes.updates.intake import Intake
+from chatlanes.updates.words import WORDS
 
 log = logging.getLogger("poller")
 
@@ -48,16 +34,7 @@ LONGEST_WAIT_FOR_REDIS_S = 5.0
 BACKLOG_GRACE_S = 1.7
 
 
-@dataclass(frozen=True)
-class CustomEndpoints:
-    """A source or sink of the program, instead of Telegram or the lanes. `loop` is the event loop for async ones."""
-
-    source: Batches | None = None
-    sink: SinkLike | None = None
-    loop: AbstractEventLoop | None = None
-
-
-def check(settings: Settings, given: CustomEndpoints = CustomEndpoints()) -> None:
+def check(settings: Settings, given: CustomEndpoints = STANDARD) -> None:
     """Checks settings that need no server. Raises SettingsError without a token, OrderByError, CollectError,
     FilterError.
     """
@@ -69,7 +46,7 @@ def check(settings: Settings, given: CustomEndpoints = CustomEndpoints()) -> Non
         settings.token  # noqa: B018 - raises
 
 
-def poller_of(settings: Settings, stop: Stop, given: CustomEndpoints = CustomEndpoints()) -> Poller:
+def poller_of(settings: Settings, stop: Stop, given: CustomEndpoints = STANDARD) -> Poller:
     """A poller from Telegram, or the `given` source, into the lanes, or the `given` sink. Waits until both answer.
 
     Raises the errors of `check`, and TokenRefusedError, GaveUpError, ServerUnfit, Stopping.
@@ -81,22 +58,23 @@ def poller_of(settings: Settings, stop: Stop, given: CustomEndpoints = CustomEnd
         telegram = None if given.source is not None else _telegram(settings, telegram_retry, resources)
         intake = None if given.sink is not None else resources.enter_context(closing(intake_of(settings, redis_retry)))
         # The election uses the Redis of the lanes. Only Telegram as a source may have several pollers.
-        lead = _lead(settings, stop, redis_retry, resources) if telegram and intake else SoleLeader()
-        backpressure = Backpressure(intake, settings.max_pending, redis_retry, stop) if intake else NoBackpressure()
+        lead = _lead(settings, stop, redis_retry, resources) if telegram and intake else None
         filtering, progress = Filter(settings), Progress(of_telegram=telegram is not None)
-        source: Source
-        if telegram:
-            pace = Pace(settings.poll_balance, settings.poll_max_delay)
-            source = TelegramSource(telegram, lead, backpressure, stop, telegram_retry, settings.poll_timeout, pace)
-        elif given.source is not None:
-            source = CustomSource(given.source, backpressure, stop, given.loop)
         sink: Sink
         if intake:
-            sink = LanesSink(intake, filtering, lead, backpressure, progress, redis_retry)
+            sink = LanesSink(intake, filtering, lead, settings.max_pending, progress, redis_retry, stop)
         elif given.sink is not None:
             sink = resources.enter_context(closing(CustomSink(given.sink, filtering, progress, stop, given.loop)))
+        source: Source
+        if telegram:
+            source = TelegramSource(telegram, lead, sink, stop, telegram_retry, settings.poll_timeout)
+        elif given.source is not None:
+            source = CustomSource(given.source, sink, stop, given.loop)
         resources.callback(lambda: progress.log(_backlog(sink, stop)))
-        return Poller(source, sink, lead, progress, stop, resources.pop_all())
+        if lead:
+            # Before the others. If the process dies before this, the next poller must wait until the lease expires.
+            resources.callback(lead.resign)
+        return Poller(source, sink, progress, stop, resources.pop_all())
 
 
 def _backlog(sink: Sink, stop: Stop) -> int | None:
@@ -142,7 +120,7 @@ def _telegram(settings: Settings, telegram_retry: Retry, resources: ExitStack) -
 
 def _lead(settings: Settings, stop: Stop, redis_retry: Retry, resources: ExitStack) -> LeaderElection:
     client = resources.enter_context(closing(connect_to(settings, ANSWER_WITHIN_S)))
-    return LeaderElection(client, settings.bot_id, redis_retry, stop, witness_of(settings.redis_url))
+    return LeaderElection(client, settings.bot_id, redis_retry, stop, witness_of(settings.redis_url, WORDS))
 
 
 def _log_start(settings: Settings, username: str) -> None:

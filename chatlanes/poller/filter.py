@@ -9,12 +9,12 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from chatlanes.poller.offset import has_id
+from chatlanes.poller.bot_api import has_id
 from chatlanes.settings import Settings
 from chatlanes.settings.checks import kinds
 from chatlanes.settings.imports import ImportPathError, import_function
 from chatlanes.updates import copy_of
-from chatlanes.updates.decoding import CutUpdate
+from chatlanes.updates.parsing import CutUpdate
 
 log = logging.getLogger("poller")
 

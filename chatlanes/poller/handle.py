@@ -13,8 +13,9 @@ from concurrent.futures import Future
 from threading import Lock, Thread
 from typing import Self
 
-from chatlanes.poller.factory import CustomEndpoints, check, poller_of
-from chatlanes.poller.polling import Batches, Poller, SinkLike
+from chatlanes.poller.custom import Batches, CustomEndpoints, SinkLike
+from chatlanes.poller.factory import check, poller_of
+from chatlanes.poller.loop import Poller
 from chatlanes.poller.runtime import Stop, Stopping
 from chatlanes.settings import Settings, SettingsError
 
@@ -44,7 +45,6 @@ class Handle:
             raise SettingsError("BOTS names several bots: run one poller for each of `settings.served`")
         [self._settings] = settings.served
         self._given = given
-        _check_kinds(given)
         check(self._settings, given)
         self._starting = Lock()
         self._run: _PollerThread | None = None
@@ -162,10 +162,3 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
-
-
-def _check_kinds(given: CustomEndpoints) -> None:
-    if given.source is not None and not (hasattr(given.source, "__iter__") or hasattr(given.source, "__aiter__")):
-        raise TypeError("a source must be an iterable of batches; call your generator function: source=updates()")
-    if given.sink is not None and not callable(getattr(given.sink, "append", None)):
-        raise TypeError("a sink must have a method append(updates)")

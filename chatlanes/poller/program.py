@@ -11,10 +11,10 @@ from typing import NoReturn, TypeVar
 
 import click
 
+from celery_lanes.errors import ServerUnfit
 from chatlanes import traces
-from chatlanes.lanes.errors import ServerUnfit
 from chatlanes.logs.process import WRONG_SETTING, say, start_logging, warn_of_settings
-from chatlanes.poller.responses import TokenRefusedError
+from chatlanes.poller.bot_api import TokenRefusedError
 from chatlanes.poller.runtime import GaveUpError, Stop, Stopping
 from chatlanes.settings import Settings, SettingsError, load
 from chatlanes.settings.imports import ImportPathError

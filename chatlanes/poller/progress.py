@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from chatlanes.lanes.protocol.replies import Appended
-from chatlanes.poller.offset import newest_id
+from celery_lanes.protocol import Appended
+from chatlanes.poller.bot_api import newest_id
 
 log = logging.getLogger("poller")
 

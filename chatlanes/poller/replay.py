@@ -12,10 +12,10 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from chatlanes.lanes.protocol.keys import SEEN_TTL_S
-from chatlanes.poller.bot_api import BATCH
-from chatlanes.poller.factory import CustomEndpoints, poller_of
-from chatlanes.poller.offset import LARGEST_UPDATE_ID, has_id
+from celery_lanes.protocol.keys import SEEN_TTL_S
+from chatlanes.poller.bot_api import BATCH, LARGEST_UPDATE_ID, has_id
+from chatlanes.poller.custom import CustomEndpoints
+from chatlanes.poller.factory import poller_of
 from chatlanes.poller.progress import Progress
 from chatlanes.poller.runtime import Stop
 from chatlanes.settings import Settings

@@ -4,8 +4,8 @@ Guarantees that a `Settings` is complete and valid, and that one error names eve
 Importing it reads nothing: only `load()` does, and the entry points pass the value on.
 """
 
-from chatlanes.settings.model import Settings, SettingsError
+from chatlanes.settings.model import Settings, SettingsError, secret_from
 from chatlanes.settings.reading import load
 from chatlanes.settings.spelling import settings_warnings
 
-__all__ = ["Settings", "SettingsError", "load", "settings_warnings"]
+__all__ = ["Settings", "SettingsError", "load", "secret_from", "settings_warnings"]

@@ -2,8 +2,7 @@
 
 import click
 
-from chatlanes.settings.page import page
-from chatlanes.settings.table import env_example, markdown
+from chatlanes.settings.table import env_example, markdown, page
 
 PAGES = {"table": markdown, "page": page, "env": env_example}
 

@@ -22,7 +22,7 @@ PER_BOT = (
     *("bot", "bot_args", "schedules", "bot_api_url", "bot_api_files", "order_by", "queues"),
     *("allowed_updates", "filter"),
     *("collect", "collect_quiet", "collect_max_wait", "collect_max", "interrupt"),
-    *("poll_balance", "poll_max_delay", "max_pending"),
+    "max_pending",
     *("stale", "timer_late", "timer_late_after", "session_ttl", "max_attempts", "retry_backoff", "uncertain_call"),
     *("flood_wait", "rate_per_bot", "rate_per_chat", "rate_per_group", "broadcast_rate"),
 )

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, signature
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -162,3 +162,20 @@ def _hidden(failure: Exception) -> str:
     if name not in ENTRY_POINTS or not found or Path(found).parent != CLONE / name:
         return ""
     return f" {name} is the entry point of the clone in {CLONE}, which hides a module of that name. {_ELSEWHERE}"
+
+
+def check_takes(name: str, function: Any, *arguments: str) -> None:
+    """Raises TypeError unless `function` can be called with these arguments."""
+    wanted = f"write a function, as `def {name}({', '.join(arguments)})`"
+    if isinstance(function, type) or not callable(function):
+        reason = "is a class" if isinstance(function, type) else "cannot be called"
+        raise TypeError(f"{name}={function!r} {reason}; {wanted}")
+    try:
+        found = signature(function)
+    except (TypeError, ValueError):  # written in C: its signature is unknown
+        return
+    try:
+        found.bind(*arguments)
+    except TypeError:
+        number = "one argument" if len(arguments) == 1 else f"{len(arguments)} arguments"
+        raise TypeError(f"{name} cannot be called with {number}; {wanted}") from None

@@ -4,6 +4,8 @@ Guarantees that a value of this class is complete, valid and immutable, and that
 Does not read the environment: `settings.reading` does. `settings.table` generates the documentation from here.
 """
 
+import hashlib
+import hmac
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -53,6 +55,13 @@ Kinds = Annotated[tuple[str, ...], BeforeValidator(checks.kinds)]
 Networks = Annotated[tuple[str, ...], BeforeValidator(checks.networks)]
 Folder = Annotated[Path, AfterValidator(checks.folder)]
 ExistingFile = Annotated[Path, AfterValidator(checks.existing_file)]
+
+
+def secret_from(token: str) -> str:
+    """The webhook secret of a bot whose settings have none: the same in every process that has the token. The token
+    cannot be derived from it.
+    """
+    return hmac.new(token.encode(), b"chatlanes webhook", hashlib.sha256).hexdigest()
 
 
 class SettingsError(Exception):
@@ -172,21 +181,6 @@ class Settings(BaseSettings):
     )
     poll_timeout: int = number(
         50, "s", 0, 50, "How long one long poll waits for updates. Telegram's maximum is 50; tests use less."
-    )
-    poll_balance: float = number(
-        0.0,
-        "",
-        0.0,
-        1.0,
-        "0 polls again at once, for the least delay; 1 waits between polls so that each returns more, for the fewest "
-        "polls.",
-    )
-    poll_max_delay: float = number(
-        0.5,
-        "s",
-        0.0,
-        60.0,
-        "The longest wait between polls that `POLL_BALANCE` may add. There is none after a full batch.",
     )
     poll_retry_max: float = number(
         30.0,

@@ -1,6 +1,6 @@
 """Finds settings that look misspelled, and lines of `.env` that are not `NAME=value`.
 
-A name is reported only if it is one or two letters away from a setting that is not set. Short settings, and names that
+A name is reported only if nearly all its letters are those of a setting that is not set. Short settings, and names that
 differ only in digits, are never reported: too many other programs have variables like these.
 """
 
@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 
 from dotenv.parser import parse_stream
@@ -17,8 +18,10 @@ from chatlanes.settings.table import rows
 
 #: A process that has warned sets this to 1 in the environment of its children.
 CHECKED = "CHATLANES_SETTINGS_CHECKED"
-#: Settings shorter than this are not compared, and shorter ones than the second with one change only.
-SHORTEST, SHORTEST_FOR_TWO = 6, 12
+#: Settings shorter than this are not compared.
+SHORTEST = 6
+#: The ratio of difflib for one letter of eight.
+LEAST_ALIKE = 0.875
 #: Variables of other programs whose names are close to a setting.
 FOREIGN = frozenset({"POOL_TIMEOUT", "PULL_TIMEOUT", "LOG_FORMATS"})
 
@@ -44,32 +47,9 @@ def misspelled(names: Iterable[str]) -> list[str]:
 
 def likely_setting(name: str, settings: Iterable[str]) -> str | None:
     """The setting that this is a misspelling of; None: it is something else."""
-    near = [(_changes(name, setting), setting) for setting in settings if _is_comparable(name, setting)]
-    changes, setting = min(near, default=(0, ""))
-    return setting if setting and changes <= (2 if len(setting) >= SHORTEST_FOR_TWO else 1) else None
-
-
-def _is_comparable(name: str, setting: str) -> bool:
-    if len(setting) < SHORTEST or abs(len(name) - len(setting)) > 2:
-        return False
-    if "_" not in setting and len(name) == len(setting) and sorted(name) != sorted(setting):
-        return False  # another word, such as FILLER
-    return re.sub(r"_?\d+", "", name) != setting
-
-
-def _changes(one: str, other: str) -> int:
-    """How many letters differ: left out, added, replaced, or swapped with the next one."""
-    before_last: list[int] = []
-    last = list(range(len(other) + 1))
-    for row, letter in enumerate(one, start=1):
-        now = [row]
-        for column, wanted in enumerate(other, start=1):
-            cost = min(last[column] + 1, now[-1] + 1, last[column - 1] + (letter != wanted))
-            if row > 1 and column > 1 and letter == other[column - 2] and one[row - 2] == wanted:
-                cost = min(cost, before_last[column - 2] + 1)
-            now.append(cost)
-        before_last, last = last, now
-    return last[-1]
+    without_digits = re.sub(r"_?\d+", "", name)
+    comparable = [setting for setting in settings if len(setting) >= SHORTEST and setting != without_digits]
+    return next(iter(get_close_matches(name, comparable, n=1, cutoff=LEAST_ALIKE)), None)
 
 
 def _read(env_file: str | Path | None) -> tuple[list[str], list[str]]:

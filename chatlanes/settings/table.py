@@ -1,4 +1,8 @@
-"""The settings as documentation: one row each, as Markdown and as `.env.example`, generated from the class."""
+"""The settings as documentation: one row each, as Markdown, docs/settings.md and `.env.example`, from the class.
+
+Guarantees that the page has every setting once, in the group that the last of GROUPS before it began: a new setting
+needs no line here. Does not write files: `chatlanes settings page` prints.
+"""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -9,6 +13,30 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from chatlanes.settings.model import Settings
+
+INTRO = """# Settings
+
+Settings are read from the environment, and from a file `.env` in the folder where a command is started
+([.env.example](../.env.example) lists all of them). If a setting is in both, the environment wins. All parts must have
+the same settings. A wrong value ends a command before it does anything, with one line for each wrong setting. A name
+that looks like a misspelled setting causes a warning at the start, and so does a line of `.env` that is not
+`NAME=value`.
+
+`chatlanes settings page` generates this page.
+"""
+
+#: The first setting of each group, and the group's heading.
+GROUPS = {
+    "bot_token": "The bot",
+    "redis_url": "Redis",
+    "order_by": "Order",
+    "collect": "Conversations",
+    "allowed_updates": "Fetching updates",
+    "lease_seconds": "Running updates",
+    "uncertain_call": "Calls",
+    "webhook_url": "The webhook receiver",
+    "log_format": "Logs",
+}
 
 
 class SettingRow(NamedTuple):
@@ -33,6 +61,16 @@ def markdown(of: Iterable[SettingRow] | None = None) -> str:
         default = f"`{row.default}`" if row.default else "–"
         lines.append(f"| `{row.name}` | {default} {row.unit}".rstrip() + f" | {escape(row.allowed)} | {row.meaning} |")
     return "\n".join(lines) + "\n"
+
+
+def page() -> str:
+    """docs/settings.md."""
+    grouped: dict[str, list[SettingRow]] = {}
+    heading = ""
+    for field, row in rows().items():
+        heading = GROUPS.get(field, heading)
+        grouped.setdefault(heading, []).append(row)
+    return "\n".join([INTRO, *(f"## {heading}\n\n{markdown(group)}" for heading, group in grouped.items())])
 
 
 def env_example() -> str:

@@ -13,12 +13,14 @@ from celery.utils.log import get_task_logger
 from kombu.utils.functional import maybe_list
 from redis.exceptions import RedisError
 
-from chatlanes import lanes, traces
+import celery_lanes as lanes
+from chatlanes import traces
 from chatlanes.logs.process import give_up, warn_of_settings
 from chatlanes.tasks import flower
 from chatlanes.tasks.settings import ORDINARY_QUEUE, broadcast_queues, celery_options, express_queues, settings
 from chatlanes.updates.deployments import ForeignDeployment, Presence
 from chatlanes.updates.queues import left_behind, unknown
+from chatlanes.updates.words import WORDS
 
 logger = get_task_logger(__name__)
 
@@ -44,7 +46,7 @@ class BotApp(Celery):
 
 
 app = BotApp("chatlanes", log=worker_log)
-lanes.install(app, fast=lambda: settings().fast == "1")
+lanes.install(app, fast=lambda: settings().fast == "1", words=WORDS, commands="chatlanes.cli.commands:BotCommands")
 app.add_defaults(celery_options)
 
 

@@ -1,22 +1,24 @@
 """The bots that this worker serves, each with its settings, handler and client.
 
 A bot is found by the bot id in a message id (`<bot id>:<update id>`). A bot that cannot be loaded is reported in one
-sentence. Calls no handler.
+sentence. Calls no handler; the return values and exceptions of the hooks that it calls change no outcome.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from typing import Any
 
+from celery.utils.log import get_task_logger
+
+from celery_lanes.worker import ends_the_worker
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
 from chatlanes.bot.loader import is_fully_async, load_bot, load_schedules
-from chatlanes.bot.occurrences import is_occurrence
-from chatlanes.bot.schedule import Schedule
-from chatlanes.bot.session.keys import check_order
-from chatlanes.bot.session.session import SessionPlan
+from chatlanes.bot.schedules import Schedule, is_occurrence
+from chatlanes.bot.session import SessionPlan, check_order
 from chatlanes.bot.timers import TimerPlan
 from chatlanes.logs.process import give_up
 from chatlanes.settings import Settings, SettingsError
@@ -24,6 +26,8 @@ from chatlanes.settings.imports import BotImportError, ImportPathError
 from chatlanes.tasks.settings import settings
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.flood import Gate, Rates
+
+logger = get_task_logger(__name__)
 
 
 class UnknownScheduleError(Exception):
@@ -123,3 +127,15 @@ def _load(settings: Settings) -> ServedBot:
         ),
         schedules=load_schedules(settings.schedules, settings.name_of("schedules"), bot) if settings.schedules else {},
     )
+
+
+def call_hook(hook: Callable[..., Any] | None, *arguments: Any) -> None:
+    """Call the hook, if there is one. Exceptions are logged and otherwise ignored."""
+    if hook is None:
+        return
+    try:
+        hook(*arguments)
+    except BaseException as error:
+        if ends_the_worker(error):
+            raise
+        logger.exception("the bot's hook %s failed", getattr(hook, "__name__", hook))

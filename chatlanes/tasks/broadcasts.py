@@ -7,27 +7,23 @@ made again: its recipient is counted as uncertain.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from celery.utils.log import get_task_logger
 
-from chatlanes import lanes
+import celery_lanes as lanes
+from celery_lanes.protocol import Write, plain
+from celery_lanes.worker.delivery import delivery_of
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.context import Context
 from chatlanes.bot.loader import load_bot
 from chatlanes.broadcasts import FEED_TASK, Broadcasts, Call, Feeder, Reason, detail_of, feed_again, keys, reason_of
-from chatlanes.lanes.protocol.commands import Write
-from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand
-from chatlanes.lanes.worker.delivery import delivery_of
 from chatlanes.tasks.app import app
-from chatlanes.tasks.bots import ServedBot, bots
-from chatlanes.tasks.hooks import call_hook
-from chatlanes.tasks.outcome import Bury, fit_for_celery
+from chatlanes.tasks.bots import ServedBot, bots, call_hook
 from chatlanes.tasks.settings import secrets
-from chatlanes.tasks.settlement import commit, decision_for, park
+from chatlanes.tasks.settlement import Bury, commit, decision_for, fit_for_celery, park
 
 logger = get_task_logger(__name__)
 
@@ -55,15 +51,17 @@ def feed_broadcast(self: lanes.LaneTask, of: str) -> None:
 
 
 class Recipient:
-    """The run of one recipient, called in place of the bot's handler. `writes` record its result."""
+    """The run of one recipient, called in place of the bot's handler. Adds to `writes` what records its result."""
 
-    def __init__(self, served: ServedBot, content: dict[str, Any], delivery: lanes.Delivery) -> None:
+    def __init__(
+        self, served: ServedBot, content: dict[str, Any], delivery: lanes.Delivery, writes: list[Write]
+    ) -> None:
         body = content[KIND]
         self._served = served
         self._delivery = delivery
         self._broadcasts = Broadcasts(app.lanes.store.client, served.settings.bot_id)
         self._id, self._number, self._chat = str(body["id"]), int(body["number"]), int(body["chat"]["id"])
-        self.writes: Sequence[Write] = ()
+        self._writes = writes
 
     def __call__(self, ctx: Context) -> None:
         state, call = self._read()
@@ -72,7 +70,7 @@ class Recipient:
         if call is None or (state == "cancelled" and is_first):
             self._ended(Reason.DROPPED)
         elif state == "paused" and is_first:
-            self.writes = self._broadcasts.returned(self._id, self._number, self._chat)
+            self._writes += self._broadcasts.returned(self._id, self._number, self._chat)
         else:
             self._run(call, ctx)
 
@@ -103,12 +101,12 @@ class Recipient:
         self._ended(Reason.UNCERTAIN if skipped else Reason.SENT, "a worker died during the call" if skipped else "")
 
     def _ended(self, reason: Reason, detail: str = "") -> None:
-        self.writes = self._broadcasts.result(self._id, self._chat, reason, detail)
+        self._writes += self._broadcasts.result(self._id, self._chat, reason, detail)
 
     def _read(self) -> tuple[str, Call | None]:
         """The state of the broadcast and its call; None: it has ended. Raises RedisAway."""
         of = self._broadcasts.of(self._id)
-        [state] = self._delivery.journal.ask(PipelinedCommand(None, ["HGET", keys.BROADCAST + of, "state"]))
+        [state] = self._delivery.journal.ask(plain("HGET", keys.BROADCAST + of, "state"))
         if state is None:
             return "", None
         return state.decode(), self._call(of)
@@ -116,7 +114,7 @@ class Recipient:
     def _call(self, of: str) -> Call | None:
         """The call of a broadcast never changes, so each process reads it once."""
         if of not in _calls:
-            [stored] = self._delivery.journal.ask(PipelinedCommand(None, ["GET", keys.CALL + of]))
+            [stored] = self._delivery.journal.ask(plain("GET", keys.CALL + of))
             if stored is None:
                 return None
             if len(_calls) >= MOST_CALLS:

@@ -1,23 +1,33 @@
-"""Flower's options for this app: a password, and the kind, chat and attempt of each update in the task list.
+"""Flower's options for this app: a password, kind, chat and attempt of each update in the task list, and the backlog.
 
 By default `chatlanes flower` requires a random password that it prints at start, because Flower shows chats and
 tracebacks, can stop workers, and listens on every address; --basic-auth, --auth, their FLOWER_… variables and
 FLOWER_UNAUTHENTICATED_API=true (no password) replace this default. The login is required for every path except static
 files. With FLOWER_HOSTS it answers only requests for these host names, which prevents DNS rebinding.
+
+Flower shows the length of a queue's list, which holds only messages that are ready: one for each lane. The rows added
+here count the messages that wait behind them, those that workers have, and retries. The queues of a group are one row,
+which opens. Flower's API for queue lengths is unchanged.
 """
 
+import asyncio
 import logging
 import os
 import re
 import secrets
 import sys
+from collections.abc import Iterable
+from html import escape
 from typing import Any
 
 import click
+from redis import Redis
 
+from celery_lanes.monitoring import inspection
+from celery_lanes.protocol import Store, keys
 from chatlanes.logs.process import lines_of, say, warn_of_settings
 from chatlanes.settings import Settings
-from chatlanes.tasks.flower_backlog import show_backlog
+from chatlanes.updates.connection import connect_to
 
 USER = "admin"
 #: The description of an update, a timer, a recipient of a broadcast (chatlanes/updates/intake.py): its kind, and chat.
@@ -27,6 +37,9 @@ DEFAULT_COLUMNS = "name,uuid,state,received,runtime,worker"
 NO_PASSWORD = "FLOWER_UNAUTHENTICATED_API"  # noqa: S105
 #: Host names without ports, separated by commas. Unset: any name.
 HOSTS = "FLOWER_HOSTS"
+ANSWER_WITHIN_S = 2.0
+
+Row = dict[str, Any]
 
 
 def starts_here() -> bool:
@@ -128,3 +141,71 @@ def restrict_hosts(names: frozenset[str]) -> None:
         return self.get_handler_delegate(request, ForeignHost)
 
     Flower.find_handler = checked
+
+
+def show_backlog(settings: Settings) -> None:
+    """For the broker page of this process."""
+    from flower.views.broker import BrokerView
+
+    get_broker = BrokerView.get_broker
+
+    def with_backlog(self: Any) -> "BrokerWithBacklog":
+        return BrokerWithBacklog(get_broker(self), settings)
+
+    BrokerView.get_broker = with_backlog
+    render_string = BrokerView.render_string
+
+    def with_queues(self: Any, name: str, **values: Any) -> bytes:
+        page: bytes = render_string(self, name, **values)
+        for row in values.get("queues", ()):
+            if row.get("queues"):
+                page = page.replace(f"<td>{escape(row['name'])}</td>".encode(), f"<td>{opening(row)}</td>".encode(), 1)
+        return page
+
+    BrokerView.render_string = with_queues
+
+
+def opening(row: Row) -> str:
+    """HTML: the name of the row, which opens a list of its queues."""
+    items = "".join(f"<li>{escape(each['name'])}: {each['messages_ready']} ready</li>" for each in row["queues"])
+    return f"<details><summary>{escape(row['name'])}</summary><ul>{items}</ul></details>"
+
+
+class BrokerWithBacklog:
+    """Flower's own broker, with more rows."""
+
+    def __init__(self, broker: Any, settings: Settings) -> None:
+        self._broker, self._settings = broker, settings
+
+    async def queues(self, names: Iterable[str]) -> list[Row]:
+        """Raises what the broker raises, and RedisError."""
+        queues = await self._broker.queues(names)
+        return await asyncio.to_thread(self._read, queues)
+
+    def _read(self, queues: list[Row]) -> list[Row]:
+        groups = dict.fromkeys(each.queue_group for each in (*self._settings.served, self._settings))
+        with connect_to(self._settings, ANSWER_WITHIN_S) as client:
+            return rows(client, list(groups), queues)
+
+
+def rows(client: Redis, groups: list[str], queues: list[Row]) -> list[Row]:
+    """The rows of the groups, each with its queues, and the other `queues`. The length of a lane queue is its number of
+    ready messages.
+    """
+    others = [queue for queue in queues if keys.group_of(queue["name"]) not in groups]
+    store, lanes = Store(client), []
+    for group in groups:
+        pending = store.pending(group)
+        ours = [queue for queue in queues if keys.group_of(queue["name"]) == group]
+        if pending or ours:
+            ready = [{"name": queue["name"], "messages_ready": queue["messages"]} for queue in ours]
+            name = f"{group}.*, all lanes (details: chatlanes lanes status)"
+            counts = {"messages": pending, "messages_ready": sum(each["messages_ready"] for each in ready)}
+            lanes.append({"name": name, **counts, "queues": ready})
+    return [
+        *lanes,
+        {"name": "handed out to workers", "messages_unacknowledged": int(client.zcard(keys.LEASES))},
+        {"name": "waiting for a retry", "messages": inspection.delayed(client)},
+        {"name": "buried", "messages": int(client.zcard(keys.DEAD))},
+        *others,
+    ]

@@ -16,10 +16,8 @@ import orjson
 from celery.utils.log import get_task_logger
 from redis.exceptions import RedisError
 
-from chatlanes.bot.occurrences import KIND, Due, ScheduleRecord, content_of, due, owner_of, session_key
-from chatlanes.bot.schedule import Schedule
-from chatlanes.lanes.protocol.commands import NewMessage
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import NewMessage, Store
+from chatlanes.bot.schedules import KIND, Due, Schedule, ScheduleRecord, content_of, due, owner_of, session_key
 from chatlanes.settings import Settings
 from chatlanes.tasks.bots import ServedBot
 from chatlanes.updates import queue_of

@@ -6,15 +6,17 @@ from typing import Any
 
 from kombu import Exchange, Queue
 
-from chatlanes import lanes
+import celery_lanes as lanes
 from chatlanes.logs import Secrets
 from chatlanes.logs.process import WRONG_SETTING
 from chatlanes.settings import Settings, SettingsError, load
-from chatlanes.tasks.time_limits import HARD_LIMIT_AFTER_S
 from chatlanes.updates.connection import ssl_options
 
 #: For the user's own tasks that need no order.
 ORDINARY_QUEUE = "celery"
+
+#: The time a handler has for cleanup after the soft limit.
+HARD_LIMIT_AFTER_S = 10.0
 
 
 @cache

@@ -1,24 +1,50 @@
-"""Records the outcome of a run in Redis, then reports it to Celery.
+"""Decides the outcome of a run, records it in Redis, then reports it to Celery.
 
 Redis is written first, and an update whose outcome could not be recorded runs again. Celery acknowledges a task that
 raised anything but Retry, Ignore or Reject, so each function here raises one of these, or the handler's error. Raises
 RedisAway when Redis does not answer; the update is then released without counting an attempt (lanes.LaneTask).
 """
 
+import pickle
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
 from celery.exceptions import Ignore, Reject, Retry
 
-from chatlanes import lanes, traces
+import celery_lanes as lanes
+from celery_lanes.protocol import Outcome, Write
+from chatlanes import traces
 from chatlanes.bot.bot import NoHandlerError
-from chatlanes.lanes.protocol.commands import Write
-from chatlanes.lanes.protocol.replies import Outcome
 from chatlanes.logs import Secrets
-from chatlanes.logs.errors import problem_of
+from chatlanes.logs.errors import LEFT_OUT, LONGEST_MESSAGE, HandlerError, message_of, problem_of, traceback_of
+from chatlanes.settings import Settings
 from chatlanes.tasks.bots import ServedBot
-from chatlanes.tasks.outcome import Bury, RetryIn, decide, fit_for_celery
 from chatlanes.telegram.flood import FloodWait
+
+#: The longest wait between two attempts: when a service recovers, its updates run again within a minute.
+LONGEST_BACKOFF_S = 60.0
+#: The largest pickle (bytes) and repr (characters) of an error that is passed to Celery unchanged.
+LARGEST_PICKLED, LONGEST_SHOWN = 64 * 1024, 2 * LONGEST_MESSAGE
+
+
+@dataclass(frozen=True)
+class RetryIn:
+    """Retry after this many seconds, still first in its lanes."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Bury:
+    """Do not retry: move it to the dead letters."""
+
+
+def decide(attempt: int, settings: Settings, *, is_final: bool = False) -> RetryIn | Bury:
+    """Decide after the `attempt`th failure (1, 2, …). `is_final`: another attempt could not succeed."""
+    if is_final or attempt >= settings.max_attempts:
+        return Bury()
+    return RetryIn(min(settings.retry_backoff * 2 ** (attempt - 1), LONGEST_BACKOFF_S))
 
 
 def commit(delivery: lanes.Delivery, writes: Sequence[Write] = (), *, skipped: bool = False) -> None:
@@ -94,3 +120,27 @@ def park(delivery: lanes.Delivery, delay_s: float, why: Exception) -> NoReturn:
     if outcome is Outcome.LOST:
         raise Ignore(f"the lease of {delivery.id} was lost before it was parked") from why
     raise Retry(exc=why, when=round(delay_s, 1))
+
+
+def fit_for_celery(error: Exception, secrets: Secrets) -> Exception:
+    """The error itself, or a HandlerError if it is too large or holds a secret: Celery pickles it, logs it and sends it
+    to Flower unchanged.
+    """
+    redacted = traceback_of(error, secrets)
+    if LEFT_OUT not in redacted and redacted == traceback_of(error, Secrets()) and _is_small(error, secrets):
+        return error
+    replacement = HandlerError(type(error).__name__, message_of(error, secrets))
+    replacement.add_note(redacted)
+    return replacement
+
+
+def _is_small(error: Exception, secrets: Secrets) -> bool:
+    if sum(len(each) for each in error.args if isinstance(each, str | bytes)) > LARGEST_PICKLED:
+        return False
+    try:
+        if len(pickle.dumps(error)) > LARGEST_PICKLED:
+            return False
+        shown = repr(error)
+    except Exception:  # Celery handles errors that cannot be pickled or shown
+        return True
+    return len(shown) <= LONGEST_SHOWN and secrets.cut(shown) == shown

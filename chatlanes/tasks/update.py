@@ -1,46 +1,45 @@
 """The task of every update: runs the bot on one update, or a group of collected ones, then settles it.
 
 If the handler returns, the update is settled; if it raises, the update is retried, still first in its lanes, and
-finally buried. If the outcome could not be recorded in Redis, the update runs again. The order of the steps matters,
-because a process may die between any two of them.
+finally buried. If the outcome could not be recorded in Redis, the update runs again. A run is a chain of steps (STEPS);
+each may be deleted without the others. Their order matters, because a process may die between any two of them.
 """
 
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, NoReturn
 
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 from celery.utils.log import get_task_logger
 
-from chatlanes import lanes, traces
-from chatlanes.bot import occurrences
-from chatlanes.bot.bot import Bot, BotStartError, UpdateTimeoutError
+import celery_lanes as lanes
+from celery_lanes.protocol import Write
+from celery_lanes.runtime.threads import run_blocking
+from celery_lanes.worker import check_is_exception
+from celery_lanes.worker.delivery import delivery_of
+from chatlanes import traces
+from chatlanes.bot import schedules
+from chatlanes.bot.bot import BotStartError, UpdateTimeoutError
 from chatlanes.bot.broadcasting import Broadcasting
 from chatlanes.bot.calls.run_calls import Calls, calls_of
 from chatlanes.bot.context import Context
 from chatlanes.bot.event_loop import EventLoop, event_loop
 from chatlanes.bot.interrupts import Interrupts
-from chatlanes.bot.migrated_timers import set_again
-from chatlanes.bot.session.stored import Stored
-from chatlanes.bot.timers import due_of, is_timer
-from chatlanes.lanes.runtime.blocking import run_blocking
-from chatlanes.lanes.worker.delivery import delivery_of
-from chatlanes.lanes.worker.exits import check_is_exception
+from chatlanes.bot.stored import Stored
+from chatlanes.bot.timers import due_of, is_timer, set_again
 from chatlanes.logs import Ids, about
 from chatlanes.logs.errors import problem_of, traceback_of
 from chatlanes.tasks import broadcasts
 from chatlanes.tasks.app import app
-from chatlanes.tasks.bots import ServedBot, bots
+from chatlanes.tasks.bots import ServedBot, bots, call_hook
 from chatlanes.tasks.broadcasts import Recipient
-from chatlanes.tasks.eviction import evict, take_back
-from chatlanes.tasks.hooks import call_hook, hook_context
-from chatlanes.tasks.outcome import fit_for_celery
+from chatlanes.tasks.limits import Limits, SlowRuns, enforcer_here, evict, take_back
 from chatlanes.tasks.settings import secrets
-from chatlanes.tasks.settlement import commit, ending_of, fail, interrupted, park
-from chatlanes.tasks.slow_runs import SlowRuns
-from chatlanes.tasks.time_limits import UNLIMITED, Run, Unlimited, enforcer_here
-from chatlanes.telegram.flood import FloodWait, OpenGate, Parking, ParkUpdate, RunGate, Waiting
-from chatlanes.updates.decoding import read
+from chatlanes.tasks.settlement import commit, ending_of, fail, fit_for_celery, interrupted, park
+from chatlanes.telegram.flood import FloodWait, Parking, ParkUpdate, RunGate, Waiting
+from chatlanes.updates.parsing import read
 
 logger = get_task_logger(__name__)
 
@@ -51,9 +50,10 @@ slow_runs = SlowRuns()
 #: The delay before an update of an unknown bot is tried again. Short, because a wrong configuration is soon fixed.
 UNKNOWN_BOT_AGAIN_AFTER_S = 60.0
 
-
 #: The delay before an update is tried again, in any process, after the bot could not start in this one.
 START_AGAIN_AFTER_S = 3.0
+
+NO_LIMITS = nullcontext()
 
 
 class UnknownBotError(Exception):
@@ -91,161 +91,278 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     """Run the bot on one update, as Telegram sent it."""
     request = self.request
     delivery = delivery_of(request, app.lanes)
-    message_id = request.id
-    this_attempt = 1 if delivery is None else delivery.attempt + delivery.died
-    served = bots().of(message_id)
+    served = bots().of(request.id)
     if served is None:
-        park_unknown(message_id, delivery)
-    parking = Parking()
+        park_unknown(request.id, delivery)
     try:
-        ctx = context_of(content, served, delivery, parking, this_attempt)
-        with (
-            about(lambda: Ids(message_id, ctx.chat_id, this_attempt)),
-            traces.here().running(request, ctx, delivery, ending_of) as span,
-        ):
-            if delivery is not None and (reason := reason_to_skip(served, ctx, delivery)):
-                skip(delivery, reason)
-                span.set(outcome="skipped")
-                return
-            if delivery is not None and settle_migrated(ctx, delivery):
-                span.set(outcome="moved")
-                return
-            attempt(request, served, ctx, delivery, parking)
+        if delivery is None:
+            run_without_lane(request, served, content)
+        else:
+            run_in_lane(request, served, content, delivery)
     except SoftTimeLimitExceeded as late:
         if delivery is not None and delivery.is_cut_off:
             raise lanes.RedisAway("Redis was away until UPDATE_TIMEOUT") from late
-        # The soft limit interrupted this function, not the handler. Celery acknowledges a task that raised, unless it
+        # The soft limit interrupted this module, not the handler. Celery acknowledges a task that raised, unless it
         # raised Reject.
         raise Reject("interrupted while its outcome was being recorded", requeue=True) from late
 
 
+@dataclass(slots=True, eq=False)
+class Run:
+    """One run of a bot, which the steps pass on. `handler`: what is called in place of the bot."""
+
+    request: Any
+    served: ServedBot
+    ctx: Context
+    handler: Callable[[Context], object] | None = None
+    limits: Limits | None = None
+    error: Exception | None = None
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class LaneRun(Run):
+    """A run with a lease. `writes` are stored with those of the context when the update is settled."""
+
+    delivery: lanes.Delivery
+    parking: Parking
+    writes: list[Write] = field(default_factory=list)
+
+
+def run_without_lane(request: Any, served: ServedBot, content: dict[str, Any]) -> None:
+    """A task that was called directly, or from an ordinary queue. It cannot be parked, and Celery handles its error."""
+    ctx = Context(
+        content,
+        Calls(served.api),
+        deadline_s=deadline_of(served),
+        session_plan=served.session_plan,
+        stream_first=served.settings.stream_first,
+        timer_plan=served.timer_plan,
+    )
+    run = Run(request, served, ctx)
+    with about(lambda: Ids(request.id, ctx.chat_id, 1)), traces.here().running(request, ctx, None, ending_of):
+        if ctx.deadline_s is not None:
+            run.limits = limits_of(run, evict=lambda: None)
+        call_handler(run)
+        report_timeout(run)
+        report_error(run)
+        if run.error is not None:
+            raise fit_for_celery(run.error, secrets()) from None
+
+
+def run_in_lane(request: Any, served: ServedBot, content: dict[str, Any], delivery: lanes.Delivery) -> None:
+    """Take the steps, until one has settled the update or raises: Celery reads the exception (settlement.py)."""
+    parking = Parking()
+    attempt = delivery.attempt + delivery.died
+    ctx = context_of(content, served, delivery, parking, attempt)
+    run = LaneRun(request, served, ctx, delivery=delivery, parking=parking)
+    with (
+        about(lambda: Ids(delivery.id, ctx.chat_id, attempt)),
+        traces.here().running(request, ctx, delivery, ending_of) as span,
+    ):
+        for step in STEPS:
+            if outcome := step(run):
+                span.set(outcome=outcome)
+                return
+
+
 def context_of(
-    content: dict[str, Any], served: ServedBot, delivery: lanes.Delivery | None, parking: Parking, this_attempt: int
+    content: dict[str, Any], served: ServedBot, delivery: lanes.Delivery, parking: Parking, attempt: int
 ) -> Context:
     """The context of this run. `content` is the first update; the delivery has those that were collected with it."""
-    limit_s = served.settings.update_timeout
-    deadline_s = None if limit_s is None else monotonic() + limit_s
-    later = () if delivery is None else delivery.bodies
-    updates = (content, *(read(body.encode())[0][0] for body in later))
-    stored = None if delivery is None else Stored(delivery, parking)
+    settings, deadline_s = served.settings, deadline_of(served)
+    updates = (content, *(read(body.encode())[0][0] for body in delivery.bodies))
+    stored = Stored(delivery, parking)
     timer_plan = served.timer_plan
-    if delivery is not None and (due := due_of(delivery.id) or occurrences.due_of(content)) is not None:
+    if (due := due_of(delivery.id) or schedules.due_of(content)) is not None:
         timer_plan = replace(timer_plan, late_s=max(delivery.time_ms() / 1000 - due.timestamp(), 0.0))
     return Context(
         updates[-1],
         calls_of(
             served.api,
             delivery,
-            "skip" if broadcasts.KIND in content else served.settings.uncertain_call,
-            lambda: gate_of(served, delivery, parking, deadline_s),
+            "skip" if broadcasts.KIND in content else settings.uncertain_call,
+            lambda: RunGate(served.gate, Waiting(delivery, parking, deadline_s)),
         ),
-        attempt=this_attempt,
+        attempt=attempt,
         deadline_s=deadline_s,
-        appended_s=None if delivery is None else monotonic() - delivery.age_s,
+        appended_s=monotonic() - delivery.age_s,
         stored=stored,
         session_plan=served.session_plan,
-        fence=None if delivery is None else int(delivery.fence),
+        fence=int(delivery.fence),
         updates=updates,
-        stream_first=served.settings.stream_first,
-        broadcasting=None if stored is None else Broadcasting(served.settings, stored),
+        stream_first=settings.stream_first,
+        broadcasting=Broadcasting(settings, stored),
         timer_plan=timer_plan,
-        interrupts=Interrupts(delivery) if delivery is not None and delivery.is_interruptible else None,
+        interrupts=Interrupts(delivery) if delivery.is_interruptible else None,
     )
 
 
-def gate_of(
-    served: ServedBot, delivery: lanes.Delivery | None, parking: Parking, deadline_s: float | None
-) -> RunGate | OpenGate:
-    """The flood-control gate for this run. An update without a lane cannot be parked, so its gate is open."""
-    return OpenGate() if delivery is None else RunGate(served.gate, Waiting(delivery, parking, deadline_s))
+def deadline_of(served: ServedBot) -> float | None:
+    limit_s = served.settings.update_timeout
+    return None if limit_s is None else monotonic() + limit_s
 
 
-def attempt(request: Any, served: ServedBot, ctx: Context, delivery: lanes.Delivery | None, parking: Parking) -> None:
-    """Run the bot once. A failure or timeout is reported to the bot's hooks, Redis and Celery."""
-    run = UNLIMITED if ctx.deadline_s is None else limited_run(request, served, ctx, delivery)
-    recipient = recipient_of(served, ctx, delivery)
-    error: Exception | None = None
+# -- the steps of a run, in their order. One that returns an outcome has settled the update.
+
+
+def skip(run: LaneRun) -> str | None:
+    """The settings say not to run this update. Raises the same as `commit`."""
+    reason = reason_to_skip(run.served, run.ctx, run.delivery)
+    if reason is None:
+        return None
+    commit(run.delivery, skipped=True)
+    logger.info("%s: not run: %s", run.delivery.id, reason)
+    return "skipped"
+
+
+def move(run: LaneRun) -> str | None:
+    """A timer of a group that has become a supergroup is settled, and set again for the new chat. Raises the same as
+    `commit`.
+    """
+    delivery = run.delivery
     try:
-        with run.limited():
-            run_bot(recipient or served.bot_for(ctx), ctx)
+        write = set_again(run.ctx.update, delivery, run.ctx.timer_plan)
+    except lanes.LeaseLost as lost:
+        raise Ignore(f"the lease of {delivery.id} was lost before its handler began") from lost
+    if write is None:
+        return None
+    commit(delivery, [write])
+    logger.info("%s: not run here: its group has become a supergroup, and it runs in the new chat", delivery.id)
+    return "moved"
+
+
+def find_recipient(run: LaneRun) -> None:
+    """A recipient of a broadcast gets the broadcast's call."""
+    if run.ctx.kind == broadcasts.KIND:
+        run.handler = Recipient(run.served, run.ctx.update, run.delivery, run.writes)
+
+
+def limit(run: LaneRun) -> None:
+    """UPDATE_TIMEOUT, enforced as far as this pool allows."""
+    if run.ctx.deadline_s is not None:
+        limits = limits_of(run, lambda: evict(app, limits, run.request, run.served, run.ctx, run.delivery))
+        run.limits = limits
+
+
+def call_handler(run: Run) -> None:
+    """Run the bot once, and keep its error."""
+    try:
+        with run.limits.limited() if run.limits else NO_LIMITS:
+            run_bot(run.handler or run.served.bot_for(run.ctx), run.ctx)
     except ParkUpdate:
         pass  # `parking` remembers it, because a bot may swallow the exception
     except Exception as raised:
-        error = raised
-    if delivery is not None:
-        check_lease(run, delivery, error)
-    if delivery is not None and isinstance(error, BotStartError):
-        park(delivery, START_AGAIN_AFTER_S, fit_for_celery(error, secrets()))
-    if delivery is not None and (outage := outage_of(delivery, parking, error)):
-        raise outage
-    if not run.is_reported and (ctx.timed_out or isinstance(error, UpdateTimeoutError)):
-        call_hook(served.bot.on_timeout, hook_context(ctx, "timeout", delivery))
-    if delivery is not None and parking.is_wanted:
-        park(delivery, parking.delay_s(), FloodWait(parking.reason))
-    if error is None:
-        settle(ctx, delivery, recipient)
-        return
-    call_hook(served.bot.on_error, hook_context(ctx, "error", delivery), error)
-    if delivery is None:  # called directly, or from an ordinary queue: Celery handles the error
-        raise fit_for_celery(error, secrets()) from None
-    fail_run(served, delivery, error, recipient)
+        run.error = raised
 
 
-def fail_run(served: ServedBot, delivery: lanes.Delivery, error: Exception, recipient: Recipient | None) -> NoReturn:
-    """Retry or bury the update; a recipient of a broadcast is not buried. Always raises."""
-    if recipient is not None:
-        recipient.end_after(error)
-    fail(served, delivery, error, secrets())
-
-
-def recipient_of(served: ServedBot, ctx: Context, delivery: lanes.Delivery | None) -> Recipient | None:
-    """The run of a broadcast's recipient; None for every other update."""
-    if delivery is None or ctx.kind != broadcasts.KIND:
-        return None
-    return Recipient(served, ctx.update, delivery)
-
-
-def check_lease(run: Run | Unlimited, delivery: lanes.Delivery, error: Exception | None) -> None:
+def check_lease(run: LaneRun) -> None:
     """Raises Retry if a newer update has interrupted the run, and Ignore if its lease was lost."""
+    delivery = run.delivery
     if delivery.is_interrupted:
         interrupted(delivery)
-    if run.is_evicted or delivery.is_lost():
+    if (run.limits and run.limits.is_evicted) or delivery.is_lost():
         raise Ignore(f"the lease of {delivery.id} was lost before its handler ended") from (
-            error and fit_for_celery(error, secrets())
+            run.error and fit_for_celery(run.error, secrets())
         )
 
 
-def outage_of(delivery: lanes.Delivery, parking: Parking, error: Exception | None) -> lanes.RedisAway | None:
-    """The RedisAway error if a Redis outage ended the run, even if the bot swallowed or replaced it.
+def wait_for_start(run: LaneRun) -> None:
+    """The bot could not start in this process: the update is parked."""
+    if isinstance(run.error, BotStartError):
+        park(run.delivery, START_AGAIN_AFTER_S, fit_for_celery(run.error, secrets()))
+
+
+def wait_for_redis(run: LaneRun) -> None:
+    """Raises RedisAway if a Redis outage ended the run, even if the bot swallowed or replaced it.
 
     Only our own clients raise RedisAway. An error from the bot's own Redis client is an ordinary failure.
     """
-    if isinstance(error, lanes.RedisAway):
-        return error
-    if isinstance(error, UpdateTimeoutError) and delivery.is_cut_off:
-        return lanes.RedisAway("Redis was away until UPDATE_TIMEOUT")
-    return parking.outage
+    if isinstance(run.error, lanes.RedisAway):
+        raise run.error
+    if isinstance(run.error, UpdateTimeoutError) and run.delivery.is_cut_off:
+        raise lanes.RedisAway("Redis was away until UPDATE_TIMEOUT")
+    if run.parking.outage:
+        raise run.parking.outage
 
 
-def limited_run(request: Any, served: ServedBot, ctx: Context, delivery: lanes.Delivery | None) -> Run:
-    """A run with UPDATE_TIMEOUT, enforced as far as this pool allows."""
-    limit_s = served.settings.update_timeout
+def report_timeout(run: Run) -> None:
+    is_reported = run.limits is not None and run.limits.is_reported
+    if not is_reported and (run.ctx.timed_out or isinstance(run.error, UpdateTimeoutError)):
+        call_hook(run.served.bot.on_timeout, hook_context(run, "timeout"))
+
+
+def wait_for_flood(run: LaneRun) -> None:
+    """Flood control has parked the update."""
+    if run.parking.is_wanted:
+        park(run.delivery, run.parking.delay_s(), FloodWait(run.parking.reason))
+
+
+def report_error(run: Run) -> None:
+    if run.error is not None:
+        call_hook(run.served.bot.on_error, hook_context(run, "error"), run.error)
+
+
+def end_recipient(run: LaneRun) -> None:
+    """A recipient of a broadcast is not buried."""
+    if run.error is not None and isinstance(run.handler, Recipient):
+        run.handler.end_after(run.error)
+
+
+def retry_or_bury(run: LaneRun) -> None:
+    """Raises the same as `fail`."""
+    if run.error is not None:
+        fail(run.served, run.delivery, run.error, secrets())
+
+
+def settle(run: LaneRun) -> None:
+    """Write the handler's stored data, and settle its update, in one step. Without such writes, Celery's
+    acknowledgement settles the update.
+    """
+    writes = [*(run.ctx.stored.writes if run.ctx.stored else ()), *run.writes]
+    if writes:
+        commit(run.delivery, writes)
+
+
+STEPS: tuple[Callable[[LaneRun], str | None], ...] = (
+    skip,
+    move,
+    find_recipient,
+    limit,
+    call_handler,
+    check_lease,
+    wait_for_start,
+    wait_for_redis,
+    report_timeout,
+    wait_for_flood,
+    report_error,
+    end_recipient,
+    retry_or_bury,
+    settle,
+)
+
+
+def limits_of(run: Run, evict: Callable[[], None]) -> Limits:
+    limit_s = run.served.settings.update_timeout
     assert limit_s is not None, "only a run with a deadline is limited"  # noqa: S101
 
     def report() -> None:
-        if not ctx.interrupted:
-            call_hook(served.bot.on_timeout, hook_context(ctx, "timeout", delivery))
+        if not run.ctx.interrupted:
+            call_hook(run.served.bot.on_timeout, hook_context(run, "timeout"))
 
-    run = Run(
-        limit_s,
-        enforcer_here(forks=app.lanes.in_flight.forks),
-        report=report,
-        evict=lambda: evict(app, run, request, served, ctx, delivery),
-    )
-    return run
+    return Limits(limit_s, enforcer_here(forks=app.lanes.in_flight.forks), report, evict)
 
 
-def run_bot(bot: Bot | Recipient, ctx: Context) -> None:
+def hook_context(run: Run, hook: str) -> Context:
+    """The context for a hook of this attempt. A hook runs again if its process dies, so its calls are journaled in a
+    series of their own.
+    """
+    ctx = run.ctx
+    if not isinstance(run, LaneRun) or not isinstance(ctx.api, Calls):
+        return ctx
+    return replace(ctx, api=ctx.api.in_series(f"{hook}{run.delivery.attempt}/"))
+
+
+def run_bot(bot: Callable[[Context], object], ctx: Context) -> None:
     """Run the handler and stage its session. Raises the handler's error as an Exception, SessionError if the session
     cannot be stored, and ParkUpdate.
     """
@@ -271,15 +388,6 @@ def finish_interrupted_streams(ctx: Context) -> None:
         run_blocking(lambda: finish_interrupted(calls, previous))
 
 
-def settle(ctx: Context, delivery: lanes.Delivery | None, recipient: Recipient | None = None) -> None:
-    """Write the handler's stored data, and the result of a recipient, and settle its update, in one step. Without such
-    writes, Celery's acknowledgement settles the update.
-    """
-    writes = [*(ctx.stored.writes if ctx.stored else ()), *(recipient.writes if recipient else ())]
-    if delivery is not None and writes:
-        commit(delivery, writes)
-
-
 def reason_to_skip(served: ServedBot, ctx: Context, delivery: lanes.Delivery) -> str | None:
     """Why the settings say not to run this update; None if it runs. A failed or replayed timer is not too late."""
     settings = served.settings
@@ -290,27 +398,6 @@ def reason_to_skip(served: ServedBot, ctx: Context, delivery: lanes.Delivery) ->
         if late_s > settings.timer_late_after:
             return f"its timer is {late_s:.0f} s late (TIMER_LATE=skip)"
     return None
-
-
-def skip(delivery: lanes.Delivery, reason: str) -> None:
-    """Settle the update without running its handler. Raises the same as `commit`."""
-    commit(delivery, skipped=True)
-    logger.info("%s: not run: %s", delivery.id, reason)
-
-
-def settle_migrated(ctx: Context, delivery: lanes.Delivery) -> bool:
-    """True for a timer of a group that has become a supergroup: it is settled, and set again for the new chat. Raises
-    the same as `commit`.
-    """
-    try:
-        write = set_again(ctx.update, delivery, ctx.timer_plan)
-    except lanes.LeaseLost as lost:
-        raise Ignore(f"the lease of {delivery.id} was lost before its handler began") from lost
-    if write is None:
-        return False
-    commit(delivery, [write])
-    logger.info("%s: not run here: its group has become a supergroup, and it runs in the new chat", delivery.id)
-    return True
 
 
 def park_unknown(message_id: str, delivery: lanes.Delivery | None) -> NoReturn:

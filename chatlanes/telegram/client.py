@@ -2,27 +2,36 @@
 
 Every call ends within the timeouts with a result or a typed error, and the token appears in no message, repr, traceback
 or log line. A client may be shared by threads and greenlets and created before a fork: each process opens its own
-connections. Calls are repeated only where that is safe (retries.py), because a call without an answer may have taken
-effect.
+connections. A call is repeated only if it cannot have taken effect or only reads, because a server error or a lost
+response leave open whether it took effect. The repeats end after a few seconds, because the waiting handler blocks its
+lane. A 429 is left to flood control.
+
+Parameters are sent as JSON, or as a form if they upload files or hold JSON text. Files may be a parameter
+(`photo=Path("cat.png")`) or inside one (the `media` of an album, sent as `attach://…`). A `Path` is read in pieces
+while it is sent; open files are read into memory whole, because a repeat cannot read them again. Frameworks encode
+lists and objects as JSON text, which the Bot API accepts only in a form.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
+from requests_toolbelt.multipart.encoder import MultipartEncoder  # type: ignore[import-untyped]
+
+from chatlanes import traces
 from chatlanes.logs.redaction import keep_tokens_out_of_logs, without_token
 from chatlanes.telegram import downloads, responses
-from chatlanes.telegram.encoding import Request, encode
-from chatlanes.telegram.errors import ChatId, NetworkError
+from chatlanes.telegram.errors import BotApiError, ChatId, NetworkError, ServerError
 from chatlanes.telegram.http_client import FILE_LIMITS, HttpClient, HttpResponse, NoAnswerError
-from chatlanes.telegram.retries import is_read_only, repeated
 
 #: The limit for opening a connection, and for each pause while sending.
 CONNECT_TIMEOUT_S = 10.0
@@ -35,7 +44,40 @@ UPDATE_HEADER = "X-Update-Id"
 #: The call's place in the update's journal, or "-", followed by " again" if an earlier run left no outcome there.
 PLACE_HEADER = "X-Call"
 
+#: A server that restarts is back within a second or two; longer outages are covered by the retry of the update.
+PAUSES_S = (0.25, 0.5, 1.0)
+#: No repeat begins later than this after the first attempt: a call that took 10 s to fail is likely to fail again.
+WITHIN_S = 5.0
+
+#: "… is typing" disappears after 5 s. Frameworks send it repeatedly while a handler runs, so it is not journaled.
+TRANSIENT = "sendchataction"
+
 T = TypeVar("T")
+
+Upload = tuple[str, bytes | Path]
+
+
+class Request(NamedTuple):
+    """A request that can be sent repeatedly. `data`: the form's fields or the JSON body; only a form has files."""
+
+    data: bytes | dict[str, str]
+    files: dict[str, Upload]
+
+    @contextmanager
+    def opened(self) -> Iterator[tuple[dict[str, str], Any]]:
+        """The headers and the body for `requests`. Raises OSError if a file cannot be opened."""
+        if isinstance(self.data, bytes):
+            yield {"Content-Type": "application/json"}, self.data
+        elif not self.files:
+            yield {}, self.data
+        else:
+            with ExitStack() as stack:
+                files = {
+                    field: (name, stack.enter_context(content.open("rb")) if isinstance(content, Path) else content)
+                    for field, (name, content) in self.files.items()
+                }
+                form = MultipartEncoder({**self.data, **files})
+                yield {"Content-Type": form.content_type}, form
 
 
 class Prepared(NamedTuple):
@@ -201,6 +243,33 @@ class BotApi:
         return without_token(text, self._token)
 
 
+def is_read_only(method: str) -> bool:
+    """True if the call has no lasting effect. Method names are case-insensitive; getUpdates confirms updates."""
+    name = method.lower()
+    return (name.startswith("get") and name != "getupdates") or name == TRANSIENT
+
+
+def may_repeat(error: BotApiError, *, reads: bool) -> bool:
+    """True if a call that failed with this error may be sent again without a second effect."""
+    return isinstance(error, NetworkError | ServerError) and (reads or not error.uncertain)
+
+
+def repeated(send: Callable[[], T], *, reads: bool, wait: Callable[[float], object] = time.sleep) -> T:
+    """The result of the first `send` that succeeds. Raises the BotApiError of the last attempt, and whatever `wait`
+    raises.
+    """
+    began_s = time.monotonic()
+    for pause_s in PAUSES_S:
+        try:
+            return send()
+        except BotApiError as error:
+            if not may_repeat(error, reads=reads) or time.monotonic() - began_s > WITHIN_S:
+                raise
+            traces.here().event("tried again", error=type(error).__name__)
+        wait(pause_s * random.uniform(0.8, 1.2))  # noqa: S311  spreads the repeats of workers that failed together
+    return send()
+
+
 def _chat(params: dict[str, Any]) -> ChatId:
     chat = params.get("chat_id")
     return chat if isinstance(chat, int | str) else None
@@ -228,3 +297,62 @@ def _length(items: Any) -> int:
         except ValueError:
             return 1
     return len(items) if isinstance(items, list | tuple) else 1
+
+
+def encode(params: dict[str, Any]) -> Request:
+    """Encode the parameters; None is left out. Raises TypeError or ValueError for values that JSON cannot represent."""
+    given = {name: value for name, value in params.items() if value is not None}
+    files = {name: _upload(name, value) for name, value in given.items() if _is_file(value)}
+    fields = {name: _attached(value, files) for name, value in given.items() if name not in files}
+    if files or _holds_json_text(fields):
+        return Request({name: _text(value) for name, value in fields.items()}, files)
+    return Request(_json(fields).encode(), {})
+
+
+def _is_file(value: Any) -> bool:
+    return isinstance(value, bytes | bytearray | memoryview | Path) or hasattr(value, "read")
+
+
+def _upload(name: str, value: Any) -> Upload:
+    """File name and content. Telegram requires a name and detects some file types by it. Raises OSError."""
+    if isinstance(value, Path):
+        value.open("rb").close()  # a missing file fails here, before the call is in the journal
+        return value.name, value
+    if isinstance(value, bytes | bytearray | memoryview):
+        return name, bytes(value)
+    own_name, content = getattr(value, "name", None), value.read()
+    named = Path(own_name).name if isinstance(own_name, str) and own_name else name
+    return named, content.encode() if isinstance(content, str) else bytes(content)
+
+
+def _attached(value: Any, files: dict[str, Upload]) -> Any:
+    """The value with its files replaced by references; the files are added to `files`."""
+    if _is_file(value):
+        name = f"file{len(files)}"
+        files[name] = _upload(name, value)
+        return f"attach://{name}"
+    if isinstance(value, dict):
+        return {key: _attached(inner, files) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_attached(inner, files) for inner in value]
+    return value
+
+
+def _holds_json_text(fields: dict[str, Any]) -> bool:
+    """True if a text begins and ends like a JSON object or list. Message text that does so is sent correctly too."""
+    texts = [value for value in fields.values() if isinstance(value, str)]
+    if not any(text.startswith(("{", "[")) and text.endswith(("}", "]")) for text in texts):
+        return False
+    try:
+        return bool("".join(texts).encode())
+    except UnicodeEncodeError:  # half a surrogate pair, which only a JSON body can represent
+        return False
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else _json(value)
+
+
+#: The standard library's encoder, because its output is stable: the journal compares calls with those of an
+#: earlier run, which may have used another version. It also encodes half a surrogate pair.
+_json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode

@@ -1,25 +1,56 @@
-"""The HTTP client of every Bot API call: requests to one server, with limits (http_session.py).
+"""The HTTP client of every Bot API call: requests to one server, with limits.
 
-Each request is sent at most once, without redirects, cookies and ~/.netrc. The response is limited in time and in size,
-also after decompression; an error says whether the request may have arrived. Threads and greenlets may share a client;
-a forked child may not use its parent's.
+Each request is sent at most once, without redirects, cookies and ~/.netrc, and its `before_send` runs immediately
+before its bytes are sent. The whole response (interim responses, head, body and trailers) is limited in time and in
+size, also after decompression; an error says whether the request may have arrived. Threads and greenlets may share a
+client; a forked child may not use its parent's.
 """
 
 from __future__ import annotations
 
 import http.client
+import io
+import logging
+import os
+import ssl
+import time
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from contextvars import ContextVar
+from functools import cache
+from http.cookiejar import DefaultCookiePolicy
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
+import certifi
 import requests
+from requests.adapters import HTTPAdapter
+from requests.utils import get_environ_proxies
 from urllib3.exceptions import HTTPError, ReadTimeoutError
+from urllib3.util.ssl_ import create_urllib3_context
 
 from chatlanes.logs.foreign_text import one_line
-from chatlanes.telegram.http_session import PIECE_BYTES, HttpRequest, Limits, current_request, session_for, too_large
 
 T = TypeVar("T")
 
 LONGEST_REASON = 200
+#: Idle connections kept per server. Calls in flight are not limited: above this number, connections close after use.
+MOST_KEPT = 1024
+#: A large request is sent in pieces; the connect timeout applies to each.
+PIECE_BYTES = 1 << 16
+#: A proxy is not used for servers on this machine: a local Bot API server or the simulator.
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+
+# urllib3 logs a traceback, with data from the server, for each malformed response header.
+logging.getLogger("urllib3.connection").setLevel(logging.ERROR)
+
+
+class Limits(NamedTuple):
+    """The limits of a response. `whole_s`: its duration, in addition to the longest allowed pause; and its size."""
+
+    whole_s: float
+    most_bytes: int
 
 
 class NoAnswerError(Exception):
@@ -53,7 +84,7 @@ class HttpResponse:
         try:
             for piece in self._response.iter_content(PIECE_BYTES):
                 if (left := left - len(piece)) < 0:
-                    raise too_large(self._most_bytes)
+                    raise _too_large(self._most_bytes)
                 yield piece
             return
         except (OSError, ValueError, HTTPError, http.client.HTTPException) as error:
@@ -89,7 +120,7 @@ class HttpClient:
         `before_send` is called immediately before the request is sent; if it raises, nothing is sent. `within_s`
         replaces the read timeout; `content` is passed to requests.Session.request.
         """
-        request = HttpRequest(before_send, within_s or self._read_timeout_s, limits)
+        request = _Request(before_send, within_s or self._read_timeout_s, limits)
         with self._send(request, verb, path, content) as response:
             return take(HttpResponse(response, limits.most_bytes))
 
@@ -97,11 +128,11 @@ class HttpClient:
         if self._session:
             self._session.close()
 
-    def _send(self, request: HttpRequest, verb: str, path: str, content: dict[str, Any]) -> requests.Response:
-        token = current_request.set(request)
+    def _send(self, request: _Request, verb: str, path: str, content: dict[str, Any]) -> requests.Response:
+        token = _current_request.set(request)
         try:
             if self._session is None:
-                self._session = session_for(self._url)
+                self._session = _session_for(self._url)
             return self._session.request(
                 verb,
                 self._url + path,
@@ -113,7 +144,7 @@ class HttpClient:
         except (OSError, ValueError, HTTPError) as error:
             failed = _no_answer(error, is_sent=request.is_sent)
         finally:
-            current_request.reset(token)
+            _current_request.reset(token)
         raise failed
 
 
@@ -133,3 +164,172 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     for inner in (*error.args, getattr(error, "reason", None), error.__cause__):
         if isinstance(inner, BaseException):
             yield from _causes(inner)
+
+
+class _Request:
+    """The state of one request, passed through `requests` to the connection that sends it."""
+
+    def __init__(self, before_send: Callable[[], object] | None, pause_s: float, limits: Limits) -> None:
+        self.before_send, self.pause_s, self.limits = before_send, pause_s, limits
+        self.is_sent = False
+
+
+_current_request: ContextVar[_Request] = ContextVar("request")
+
+
+class _Connection:
+    """Mixed into every kind of urllib3 connection: plain, TLS, or through a proxy."""
+
+    _head: bytes | None = b""  #: not sent yet; None: the head comes next
+
+    def request(self: Any, *arguments: Any, **options: Any) -> None:
+        """Connect first, so that `before_send` runs immediately before the bytes are sent."""
+        request = _current_request.get()
+        if self.is_closed:
+            self.connect()
+        if request.before_send:
+            request.before_send()
+        request.is_sent = True
+        self._head = b""
+        super().request(*arguments, **options)  # type: ignore[misc]
+        self._send_head()  # of a request without a body
+
+    def endheaders(self, *arguments: Any, **options: Any) -> None:
+        """Keep the head until the body follows, so that a small request is one packet: the server reads it at once."""
+        self._head = None
+        super().endheaders(*arguments, **options)  # type: ignore[misc]
+
+    def send(self, data: Any) -> None:
+        if self._head is None:
+            self._head = data
+            return
+        if len(data) < PIECE_BYTES:
+            data, self._head = self._head + data, b""
+        self._send_head()
+        for at in range(0, len(data), PIECE_BYTES):
+            super().send(memoryview(data)[at : at + PIECE_BYTES])  # type: ignore[misc]
+
+    def _send_head(self) -> None:
+        head, self._head = self._head, b""
+        if head:
+            super().send(head)  # type: ignore[misc]
+
+    def response_class(self, sock: Any, *arguments: Any, **options: Any) -> http.client.HTTPResponse:
+        """Also used for a proxy's response to CONNECT."""
+        return _Response(sock, *arguments, **options)
+
+
+class _Response(http.client.HTTPResponse):
+    """A response whose limits cover all of it: interim responses, head, body, trailers."""
+
+    def __init__(self, sock: Any, *arguments: Any, **options: Any) -> None:
+        super().__init__(sock, *arguments, **options)
+        self.fp = io.BufferedReader(_Limited(self.fp.detach(), sock, _current_request.get()))
+
+    def begin(self) -> None:
+        super().begin()
+        length = self.headers.get("Content-Length")
+        if length is not None and not (length.isdecimal() and len(length) < 20):
+            raise http.client.HTTPException("malformed Content-Length")
+        if self.chunked and length is not None:
+            self.will_close = True  # two contradicting lengths: the next bytes cannot be trusted as a response
+
+
+class _Limited(io.RawIOBase):
+    """Reads from a socket within the time and size limits of a response."""
+
+    def __init__(self, raw: Any, sock: Any, request: _Request) -> None:
+        self._raw, self._sock, self._pause_s = raw, sock, request.pause_s
+        self._until_s = time.monotonic() + request.pause_s + request.limits.whole_s
+        self._most_bytes = self._left = request.limits.most_bytes
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left_s = self._until_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        self._sock.settimeout(min(self._pause_s, left_s))
+        count: int | None = self._raw.readinto(buffer)
+        self._left -= count or 0
+        if self._left < 0:
+            raise _too_large(self._most_bytes)
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Session(requests.Session):
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """None, so a redirect is an ordinary response; otherwise requests would read its whole body."""
+
+
+class _Adapter(HTTPAdapter):
+    """Shares one TLS context between all connections: loading a bundle takes 20 ms, and urllib3 loads it for each."""
+
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        self._pool: Any = None
+        self._tls: dict[str, Any] = {"ssl_context": tls} if tls else {}
+        super().__init__(pool_connections=1, pool_maxsize=MOST_KEPT)
+
+    def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **options: Any) -> None:
+        super().init_poolmanager(connections, maxsize, block, **options, **self._tls)
+
+    def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
+        if proxy.startswith("https:"):
+            options["proxy_ssl_context"] = self._tls.get("ssl_context")
+        return super().proxy_manager_for(proxy, **options, **self._tls)
+
+    def cert_verify(self, *arguments: Any) -> None:
+        """Nothing to do: the TLS context verifies the certificate."""
+
+    def get_connection_with_tls_context(self, *arguments: Any, **options: Any) -> Any:
+        pool: Any = super().get_connection_with_tls_context(*arguments, **options)
+        pool.ConnectionCls = _limited(pool.ConnectionCls)
+        self._pool = pool  # the only one: a session has one server
+        return pool
+
+    def close(self) -> None:
+        """Close the connections now; urllib3 would leave them to the garbage collector."""
+        if self._pool:
+            self._pool.close()
+        super().close()
+
+
+@cache
+def _limited(kind: type) -> type:
+    return kind if issubclass(kind, _Connection) else type(kind.__name__, (_Connection, kind), {})
+
+
+def _session_for(url: str) -> requests.Session:
+    """Raises OSError, ValueError."""
+    session = _Session()
+    session.trust_env = False  # otherwise requests reads the environment and ~/.netrc for each request
+    session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+    session.headers["Accept-Encoding"] = "gzip"
+    place = urlsplit(url)
+    if place.hostname not in LOOPBACK:
+        session.proxies = get_environ_proxies(url)
+    needs_tls = place.scheme == "https" or any(proxy.startswith("https:") for proxy in session.proxies.values())
+    session.mount(f"{place.scheme}://", _Adapter(_tls() if needs_tls else None))
+    return session
+
+
+def _tls() -> ssl.SSLContext:
+    context = create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
+    name = next((name for name in BUNDLES if os.environ.get(name)), "")
+    bundle = Path(os.environ[name] if name else certifi.where())
+    if not bundle.exists():
+        raise OSError(None, f"{name}={bundle}: no such file")
+    if bundle.is_dir():
+        context.load_verify_locations(capath=bundle)
+    else:
+        context.load_verify_locations(cafile=bundle)
+    return context
+
+
+def _too_large(most_bytes: int) -> http.client.HTTPException:
+    return http.client.HTTPException(f"the answer is larger than {most_bytes >> 20:,} MiB")

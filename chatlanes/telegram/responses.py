@@ -1,7 +1,7 @@
 """Parses responses of the Bot API. Pure.
 
 Any status and body give a `BotApiAnswer`, or None if the response is not from a Bot API. `read` returns the result or
-raises a typed error; the poller has its own errors (poller/responses.py).
+raises a typed error; the poller has its own errors (poller/bot_api.py).
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from chatlanes.logs.foreign_text import one_line
 from chatlanes.telegram.errors import BotApiError, ChatId, ServerError, TooManyRequests, refusal
-from chatlanes.updates import decoding
+from chatlanes.updates.parsing import read as read_json
 
 
 class BotApiAnswer(NamedTuple):
@@ -29,7 +29,7 @@ class BotApiAnswer(NamedTuple):
 def parse_answer(status: int, body: bytes) -> BotApiAnswer | None:
     """None if the response is not from a Bot API, but from a proxy or because BOT_API_URL is wrong."""
     try:
-        answer = decoding.read(body)
+        answer = read_json(body)
     except ValueError:
         return None
     if not isinstance(answer, dict) or not isinstance(answer.get("ok"), bool):

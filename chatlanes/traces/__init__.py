@@ -2,10 +2,55 @@
 
 Guarantees that nothing of OpenTelemetry is imported, and nothing stored with an update, unless its own variables
 (OTEL_…) configure it, and that no trace holds the text of a message or a token. A trace that could not be sent is
-lost: only the end of a process waits for a collector, and that briefly.
+lost: only the end of a process waits for a collector, and that briefly. An error in the configuration is logged in one
+sentence and stops nothing.
 """
 
-from chatlanes.traces.off import Ending
-from chatlanes.traces.process import here, start, stop
+from __future__ import annotations
+
+import logging
+import os
+
+from chatlanes.logs.ids import with_traces
+from chatlanes.settings import Settings
+from chatlanes.settings.reading import variables
+from chatlanes.traces.interface import OFF, Ending, here, use
+from chatlanes.traces.switch import PREFIX, are_set_up, are_wanted
 
 __all__ = ["Ending", "here", "start", "stop"]
+
+log = logging.getLogger("chatlanes")
+
+
+def start(part: str, settings: Settings, instance: str = "") -> None:
+    """Start the traces of a process named `part`: poller, receiver, worker. Repeated calls are harmless. Its children
+    inherit the traces, and each sends its own spans.
+    """
+    _set_variables()
+    if here() is not OFF or not (are_wanted(os.environ) or are_set_up()):
+        return
+    try:
+        from chatlanes.traces.otel import Otel
+
+        use(Otel(part, settings, instance))
+    except ImportError as error:
+        log.error("no traces, for OTEL_… is set and %s is not here: pip install 'chatlanes[opentelemetry]'", error.name)
+        return
+    except ValueError as error:
+        log.error("no traces: %s", error)
+        return
+    with_traces(here().ids)
+    log.info("traces: %s", here())
+
+
+def _set_variables() -> None:
+    """Copy the variables to the environment, where the SDK reads them, without blank ones: it takes those as set."""
+    for name in [name for name, value in os.environ.items() if name.startswith(PREFIX) and not value.strip()]:
+        del os.environ[name]
+    for name, value in variables(PREFIX).items():
+        os.environ.setdefault(name, value)
+
+
+def stop(within_s: float) -> None:
+    """At the end of a process: sends the remaining spans, for at most this many seconds."""
+    here().stop(within_s)

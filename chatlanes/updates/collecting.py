@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from chatlanes.lanes.protocol.commands import Group
+from celery_lanes.protocol import Group
 from chatlanes.settings import Settings
 from chatlanes.settings.checks import NO_COLLECT
 from chatlanes.settings.imports import ImportPathError, import_function

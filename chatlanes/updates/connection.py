@@ -8,7 +8,7 @@ from typing import Any
 
 from redis import Redis
 
-from chatlanes.lanes.protocol.connect import connect
+from celery_lanes.protocol import connect
 from chatlanes.settings import Settings
 
 

@@ -24,8 +24,8 @@ from redis import Redis
 from redis.client import Pipeline
 from redis.exceptions import RedisError
 
-from chatlanes.lanes.errors import ServerUnfit
-from chatlanes.lanes.monitoring import inspection
+from celery_lanes.errors import ServerUnfit
+from celery_lanes.monitoring import inspection
 from chatlanes.settings import Settings
 from chatlanes.updates.connection import connect_to
 

@@ -14,24 +14,29 @@ from typing import Any
 import orjson
 from redis import Redis
 
+from celery_lanes.errors import PublishRefused
+from celery_lanes.protocol import (
+    Appended,
+    Durability,
+    DurableAppends,
+    Guard,
+    NewMessage,
+    advice,
+    check_lanes,
+    only_seen,
+    witness_of,
+)
+from celery_lanes.protocol.envelope import pack_task
 from chatlanes import traces
-from chatlanes.lanes.errors import PublishRefused
-from chatlanes.lanes.protocol.commands import Guard, NewMessage, check_lanes, only_seen
-from chatlanes.lanes.protocol.data_loss import witness_of
-from chatlanes.lanes.protocol.durable import DurableAppends
-from chatlanes.lanes.protocol.envelope import pack_task
-from chatlanes.lanes.protocol.replies import Appended
-from chatlanes.lanes.protocol.server import Durability, advice
-from chatlanes.lanes.protocol.store import Store
 from chatlanes.logs.ids import TRACE
 from chatlanes.settings import Settings
-from chatlanes.traces.off import NoBatch
+from chatlanes.traces.interface import NoBatch
 from chatlanes.updates.collecting import grouping
 from chatlanes.updates.connection import connect_to
-from chatlanes.updates.decoding import CutUpdate
-from chatlanes.updates.parsing import ParsedUpdate, parse
+from chatlanes.updates.parsing import CutUpdate, ParsedUpdate, parse
 from chatlanes.updates.queues import left_behind
 from chatlanes.updates.routing import KeysError, check_order_by, is_express, keys_of, queue_of
+from chatlanes.updates.words import WORDS
 
 #: The name of the task in chatlanes/tasks/update.py; importing that would build the Celery app.
 TASK = "tasks.update"
@@ -68,11 +73,11 @@ class Intake:
         """
         check_order_by(settings.order_by)
         self._group_of = grouping(settings)
-        self._appends = DurableAppends(client, settings.durable_replicas)
-        self._store = Store(client)
-        self._witness = witness_of(settings.redis_url)
+        self._appends = DurableAppends(client, settings.durable_replicas, WORDS)
+        self._store = self._appends.store
+        self._witness = witness_of(settings.redis_url, WORDS)
         #: One sentence for each problem with the server's configuration or the queues, apart from durability.
-        self.advice: list[str] = [*advice(client, settings.durable_replicas), *left_behind(client, settings)]
+        self.advice: list[str] = [*advice(client, settings.durable_replicas, WORDS), *left_behind(client, settings)]
         #: One Redis may serve several bots, whose update and chat ids may be equal.
         self._bot = str(settings.bot_id)
         self._order_by = settings.order_by

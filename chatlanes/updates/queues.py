@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 
 from redis import Redis
 
-from chatlanes.lanes.monitoring import inspection
+from celery_lanes.monitoring import inspection
 from chatlanes.settings import Settings
 
 #: The number of oldest updates that are examined.

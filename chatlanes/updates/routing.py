@@ -29,7 +29,7 @@ OurOrder = Callable[[ParsedUpdate], list[str]]
 #: Payment queries: Telegram waits 10 s for the answer, while the user sees a payment dialog.
 EXPRESS_KINDS = frozenset({"pre_checkout_query", "shipping_query"})
 
-#: The lanes that a message may have: MOST_LANES in chatlanes/lanes/protocol/commands.py, whose import loads Celery.
+#: The lanes that a message may have: MOST_LANES in celery_lanes/protocol/commands.py, whose import loads Celery.
 MOST_KEYS = 64
 #: The one key of ORDER_BY=bot.
 WHOLE_BOT = "bot"

@@ -197,6 +197,8 @@ def test_lane_message_has_the_lane_of_its_chat() -> None:
     assert (message.id, list(message.lanes), message.once) == ("1:7", ["chat:1001"], ("1", 7))
 
 
+@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("rows", QUICK_RUNS, ids=lambda rows: next(iter(rows)))
 def test_quick_run(rows: dict[str, int], tmp_path: Path) -> None:
     # When the bench runs some rows with a few hundred messages and two queues
@@ -219,11 +221,14 @@ def test_quick_run(rows: dict[str, int], tmp_path: Path) -> None:
     assert {"processor", "python", "packages", "server", "fsync_ms", "load"} <= written_json["machine"].keys()
 
 
-#: A product with one part that is measured, and one that is not.
+LANES = "packages/celery-lanes/celery_lanes"
+
+#: A product with parts that are measured, and one that is not.
 PRODUCT = {
-    "lanes/turn.py": "def turn():\n    return 1\n",
-    "lanes/lua/turn.lua": "return 1\n",
-    "sandbox/page.py": "A = 1\n",
+    f"{LANES}/turn.py": "def turn():\n    return 1\n",
+    f"{LANES}/lua/turn.lua": "return 1\n",
+    "chatlanes/bot.py": "A = 1\n",
+    "packages/chatlanes-sandbox/chatlanes_sandbox/page.py": "A = 1\n",
 }
 
 
@@ -231,8 +236,8 @@ PRODUCT = {
 def product(tmp_path: Path) -> Path:
     """A repository with PRODUCT, committed on 1 February, and a figure that was measured on it on 3 January."""
     for name, text in PRODUCT.items():
-        (tmp_path / "chatlanes" / name).parent.mkdir(parents=True)
-        (tmp_path / "chatlanes" / name).write_text(text)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
     measured = {"command": "python -m bench --all", "commit": "c0ffee", "at": "2026-01-03T00:00:00Z"}
     measured["code"] = check.digest(tmp_path)
     (tmp_path / publish.FIGURES).mkdir(parents=True)
@@ -247,19 +252,20 @@ def product(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("name", "text", "is_other_code"),
     [
-        ("lanes/turn.py", '"""A docstring."""\n# a comment\ndef turn():\n    "Another."\n    return (1)\n', False),
-        ("lanes/turn.py", "def turn():\n    return 2\n", True),
-        ("lanes/turn.py", "def turn() -> int:\n    return 1\n", True),
-        ("lanes/lua/turn.lua", "-- a comment\n\n  return 1\n", False),
-        ("lanes/lua/turn.lua", "return 2\n", True),
-        ("lanes/new.py", "", True),
-        ("sandbox/page.py", "A = 2\n", False),
+        (f"{LANES}/turn.py", '"""A docstring."""\n# a comment\ndef turn():\n    "Another."\n    return (1)\n', False),
+        (f"{LANES}/turn.py", "def turn():\n    return 2\n", True),
+        (f"{LANES}/turn.py", "def turn() -> int:\n    return 1\n", True),
+        (f"{LANES}/lua/turn.lua", "-- a comment\n\n  return 1\n", False),
+        (f"{LANES}/lua/turn.lua", "return 2\n", True),
+        (f"{LANES}/new.py", "", True),
+        ("chatlanes/bot.py", "A = 2\n", True),
+        ("packages/chatlanes-sandbox/chatlanes_sandbox/page.py", "A = 2\n", False),
     ],
 )
 def test_figures_are_stale_when_the_measured_code_is_other_code(
     product: Path, name: str, text: str, is_other_code: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (product / "chatlanes" / name).write_text(text)
+    (product / name).write_text(text)
     with pytest.raises(SystemExit) if is_other_code else nullcontext():
         check.main([], product)
     said = capsys.readouterr().err
@@ -271,7 +277,7 @@ def test_figures_are_stale_when_the_measured_code_is_other_code(
 def test_grace_counts_from_the_measurement_to_the_last_change(
     product: Path, days: int, fails: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (product / "chatlanes/lanes/turn.py").write_text("")
+    (product / "packages/celery-lanes/celery_lanes/turn.py").write_text("")
     with pytest.raises(SystemExit) if fails else nullcontext():
         check.main([f"--grace-days={days}"], product)
     assert ("becomes one when the code is changed after 2026-02-01" in capsys.readouterr().err) != fails

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from chatlanes.bot.broadcasting import Broadcasting
-from chatlanes.bot.session.stored import Stored
+from chatlanes.bot.stored import Stored
 from chatlanes.broadcasts import RecipientsError
 from chatlanes.settings import Settings
 

@@ -16,20 +16,17 @@ import pytest
 from celery import Celery
 from redis import Redis
 
-from chatlanes.bot.async_context import awaited
+from celery_lanes import Delivery, Group, Interrupted, Lanes, LeaseLost, install
+from celery_lanes.leases.reports import GONE
+from celery_lanes.protocol import Kind, NewMessage, Outcome, connect, keys
+from celery_lanes.runtime import clock
 from chatlanes.bot.calls.run_calls import Calls, calls_of, fingerprint
 from chatlanes.bot.context import Context
-from chatlanes.lanes import Delivery, Group, Interrupted, Lanes, LeaseLost, install
-from chatlanes.lanes.leases.report_channel import GONE
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import NewMessage
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.lanes.protocol.replies import Kind, Outcome
-from chatlanes.lanes.runtime import clock
-from chatlanes.sandbox.server import start_server
+from chatlanes.bot.coroutines import awaited
 from chatlanes.telegram.client import BotApi, prepare
 from chatlanes.telegram.errors import BadRequest, BotApiError, ChatMigrated, NetworkError, ServerError, TooManyRequests
 from chatlanes.telegram.flood import OpenGate, OpenPassage
+from chatlanes_sandbox.server import start_server
 from tests.support.http_server import Answer, HttpServer, ReceivedRequest
 
 LEASE_MS = 60_000
@@ -144,7 +141,7 @@ def test_call_waits_for_one_reply_of_redis(web: HttpServer, run: Any, redis: Red
     first.delivery.journal.confirm()
     after = redis.info("commandstats")
     assert after["cmdstat_evalsha"]["calls"] - before["cmdstat_evalsha"]["calls"] <= 21
-    assert len(first.lanes.pipelined._free) == 1
+    assert len(first.lanes.store._idle) == 1
 
 
 def test_handler_without_calls_sends_nothing_to_redis(run: Any, redis: Redis) -> None:

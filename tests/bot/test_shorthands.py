@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import telegram as ptb
 
-from chatlanes.bot.adapters.ptb.calls import BridgedRequest
+from chatlanes.bot.adapters.ptb.adapter import BridgedRequest
 from chatlanes.bot.addressing import NoChatError, NoMessageError, WrongKindError
 from chatlanes.bot.context import Context
 from chatlanes.telegram import client
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.errors import BadRequest
-from chatlanes.telegram.http_session import Limits
+from chatlanes.telegram.http_client import Limits
 from tests.support.http_server import TOKEN, Answer
 
 ANN = {"id": 7, "is_bot": False}

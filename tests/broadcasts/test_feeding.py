@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from celery_lanes.monitoring import inspection
+from celery_lanes.protocol import Store, connect
 from chatlanes.broadcasts import Call, Feeder, Reason, feed_message, keys
-from chatlanes.lanes.monitoring import inspection
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.lanes.protocol.store import Store
 from chatlanes.settings import Settings
 
 BOT_ID = 1

@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 
 def test_short_run(tmp_path: Path) -> None:
     options = ["--seconds", "6", "--seed", "5", "--rate", "20", "--keep", str(tmp_path), "--webhook"]

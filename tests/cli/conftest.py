@@ -13,14 +13,16 @@ from click.testing import CliRunner
 from kombu import Queue
 from redis import Redis
 
-from chatlanes import lanes
-from chatlanes.cli import lanes as command
-from chatlanes.lanes.protocol.commands import Group, NewMessage
-from chatlanes.lanes.protocol.envelope import pack_task
-from chatlanes.lanes.protocol.store import Store
+import celery_lanes as lanes
+from celery_lanes.cli import lanes as command
+from celery_lanes.protocol import Group, NewMessage, Store
+from celery_lanes.protocol.envelope import pack_task
+from chatlanes.updates.words import WORDS
 
 QUEUES = ["shop.0", "shop.1", "help.0"]
 LEASE_MS = 600_000
+#: How the commands of chatlanes differ from those of another app.
+COMMANDS = "chatlanes.cli.commands:BotCommands"
 
 
 class Cli:
@@ -87,7 +89,7 @@ class Cli:
 @pytest.fixture
 def cli(redis_url: str) -> Iterator[Cli]:
     with Celery("shop", broker=redis_url, set_as_current=False) as app:
-        lanes.install(app)
+        lanes.install(app, words=WORDS, commands=COMMANDS)
         app.conf.task_queues = [
             *(Queue(name, queue_arguments=lanes.QUEUE_ARGUMENTS) for name in QUEUES),
             Queue("celery"),

@@ -11,7 +11,7 @@ import pytest
 
 from chatlanes.broadcasts import Broadcasts, Call, Reason, keys
 from chatlanes.broadcasts.broadcast import missed_line
-from chatlanes.cli.command import CommandContext
+from chatlanes.cli.context import BotContext
 from chatlanes.settings import Settings
 from tests.cli.conftest import Cli
 from tests.support import ROOT
@@ -22,8 +22,8 @@ SAYS_HI = ("--method", "sendMessage", "--param", "text=hi")
 @pytest.fixture
 def with_token(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(bot_token="1:A", _env_file=None)
-    monkeypatch.setattr(CommandContext, "bots", lambda _: (settings,))
-    monkeypatch.setattr(CommandContext, "bot_ids", {1: "updates"})
+    monkeypatch.setattr(BotContext, "bots", lambda _: (settings,))
+    monkeypatch.setattr(BotContext, "bot_ids", {1: "updates"})
 
 
 def stored(cli: Cli, bot_id: int, id_: str) -> Broadcasts:

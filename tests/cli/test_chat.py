@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from chatlanes.cli.command import CommandContext
-from chatlanes.lanes.protocol.commands import NewMessage
-from chatlanes.lanes.protocol.replies import Kind
+from celery_lanes.protocol import Kind, NewMessage
+from chatlanes.cli.context import BotContext
 from chatlanes.settings import Settings
 from tests.cli.conftest import Cli
 
@@ -70,8 +69,8 @@ def test_empty_chat(cli: Cli) -> None:
 
 
 def bot_with(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
-    monkeypatch.setattr(CommandContext, "bots", lambda _: (Settings(bot_token="1:A", **settings),))
-    monkeypatch.setattr(CommandContext, "bot_ids", {1: "shop"})
+    monkeypatch.setattr(BotContext, "bots", lambda _: (Settings(bot_token="1:A", **settings),))
+    monkeypatch.setattr(BotContext, "bot_ids", {1: "shop"})
 
 
 def test_groups_have_negative_numbers(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from celery_lanes.cli import check as generic
+from celery_lanes.monitoring import inspection
+from celery_lanes.protocol import digest
 from chatlanes.cli import check
-from chatlanes.cli.command import CommandContext
-from chatlanes.lanes.monitoring import inspection
-from chatlanes.lanes.protocol.scripts import digest
-from chatlanes.poller.polling.leader_election import LEADER
-from chatlanes.sandbox.server import start_server
-from chatlanes.sandbox.simulator import Simulator, start
+from chatlanes.cli.context import BotContext
+from chatlanes.poller.leader_election import LEADER
 from chatlanes.settings import Settings, load
+from chatlanes.updates.words import WORDS
+from chatlanes_sandbox.server import start_server
+from chatlanes_sandbox.simulator import Simulator, start
 from tests.cli.conftest import Cli
 
 TOKEN = "123456:SECRET-part_of-the_TOKEN"
@@ -37,7 +39,7 @@ def simulator(telegram: Simulator) -> Simulator:
 
 @pytest.fixture(autouse=True)
 def _short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "ANSWER_WITHIN_S", 0.2)
+    monkeypatch.setattr(generic, "ANSWER_WITHIN_S", 0.2)
 
 
 def bot_at(url: str, token: str = TOKEN) -> Settings:
@@ -100,7 +102,7 @@ def test_missing_or_wrong_password_is_reported(cli: Cli, tmp_path: Path) -> None
             (server.url.replace("127", ":wrong@127"), "the server rejects the password"),
         ):
             cli.app.conf.broker_url = url
-            cli.app.lanes._stores.clear()
+            cli.app.lanes.__dict__.pop("store", None)  # a cached property
             [line] = cli.said("check")
             assert message in line
             assert "wrong@" not in line
@@ -123,7 +125,9 @@ def test_missing_or_wrong_password_is_reported(cli: Cli, tmp_path: Path) -> None
 def test_workers_are_listed_with_their_faults(answers: dict[str, Any], lines: list[tuple[bool, str]]) -> None:
     right = {"scripts": "new", "queues": ["a", "b", "c"], "holding": 3, "slots": 4}
     found = [
-        *check.of_worker_answers({name: {**right, **each} for name, each in answers.items()}, "new", ["a", "b", "c"])
+        *generic.of_worker_answers(
+            {name: {**right, **each} for name, each in answers.items()}, "new", ["a", "b", "c"], WORDS
+        )
     ]
     assert len(found) == len(lines)
     for finding, (is_right, begin) in zip(found, lines, strict=True):
@@ -135,25 +139,25 @@ def test_workers_with_the_same_name_are_both_listed() -> None:
     # Given two workers on one machine, started without -n
     replies = [{"w@vm": {"holder": f"vm:{pid}:35d7049a", "queues": [queue]}} for pid, queue in ((7, "a"), (8, "b"))]
     # Then both are listed
-    by_worker = check.answers_by_worker([*replies, {"other@vm": {}}])
+    by_worker = generic.answers_by_worker([*replies, {"other@vm": {}}])
     assert {name: answer.get("queues") for name, answer in by_worker.items()} == {
         "w@vm (vm:7)": ["a"],
         "w@vm (vm:8)": ["b"],
         "other@vm": None,
     }
     # And the shared name is reported, but not as wrong
-    [namesakes] = check.namesakes([*replies, {"other@vm": {}}])
+    [namesakes] = generic.namesakes([*replies, {"other@vm": {}}])
     assert namesakes.is_right is None
     assert namesakes.sentence.startswith("2 workers are named w@vm")
 
 
 def test_worker_without_lanes_is_wrong() -> None:
-    [finding, _] = check.of_worker_answers({"w1": {"error": "Unknown command lanes"}}, "new", ["a"])
+    [finding, _] = generic.of_worker_answers({"w1": {"error": "Unknown command lanes"}}, "new", ["a"], WORDS)
     assert (finding.is_right, finding.sentence) == (False, "w1 does not support lanes: Unknown command lanes")
 
 
 def test_source_of_updates_is_reported(cli: Cli, simulator: Simulator) -> None:
-    lanes, bot = CommandContext(cli.app), bot_at(simulator.url)
+    lanes, bot = BotContext(cli.app), bot_at(simulator.url)
     simulator.push({"message": {}})
     # No poller
     found = check.of_intake(lanes, bot)
@@ -167,7 +171,7 @@ def test_source_of_updates_is_reported(cli: Cli, simulator: Simulator) -> None:
 
 
 def test_webhook_and_poller_together_are_reported(cli: Cli, simulator: Simulator) -> None:
-    lanes, bot = CommandContext(cli.app), bot_at(simulator.url)
+    lanes, bot = BotContext(cli.app), bot_at(simulator.url)
     with closing(check.BotApi(bot.bot_api_url, bot.token)) as api:
         api.call("setWebhook", url="https://bot.example.org/hook")
     found = check.of_intake(lanes, bot)
@@ -182,14 +186,14 @@ def test_webhook_and_poller_together_are_reported(cli: Cli, simulator: Simulator
 
 
 def test_refused_token_is_reported_but_not_shown(cli: Cli, simulator: Simulator) -> None:
-    found = check.of_intake(CommandContext(cli.app), bot_at(simulator.url, "123456:SECRET-and_WRONG"))
+    found = check.of_intake(BotContext(cli.app), bot_at(simulator.url, "123456:SECRET-and_WRONG"))
     assert not found.is_right
     assert "Unauthorized" in found.sentence
     assert "SECRET" not in found.sentence
 
 
 def test_bot_without_a_token_is_not_checked(cli: Cli) -> None:
-    found = check.of_intake(CommandContext(cli.app), load({}, env_file=None))
+    found = check.of_intake(BotContext(cli.app), load({}, env_file=None))
     assert (found.is_right, found.sentence) == (None, "cannot be checked without the bot's token")
 
 
@@ -198,4 +202,4 @@ def test_leader_key_is_the_pollers() -> None:
 
 
 def test_digest_covers_the_scripts_of_lanes() -> None:
-    assert digest() == digest("chatlanes.lanes.protocol") != digest("chatlanes.poller")
+    assert digest() == digest("celery_lanes.protocol") != digest("chatlanes.poller")

@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from chatlanes.cli import dead
-from chatlanes.cli.selection import is_of_chat
-from chatlanes.lanes.monitoring import inspection
+from celery_lanes.cli import dead
+from celery_lanes.monitoring import inspection
+from chatlanes.cli.context import is_of_chat
 from tests.cli.conftest import Cli
 
 UPDATE = {"update_id": 5, "message": {"text": "buy 3 of it"}}

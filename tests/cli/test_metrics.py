@@ -15,19 +15,21 @@ import requests
 from prometheus_client import CollectorRegistry
 from prometheus_client.openmetrics.exposition import generate_latest
 
+from celery_lanes.cli.metrics import COUNTERS, LanesCollector
+from celery_lanes.protocol import NewMessage, keys
 from chatlanes.broadcasts import Broadcasts, Call, Reason
-from chatlanes.cli.command import CommandContext
-from chatlanes.cli.metrics import COUNTERS, LanesCollector
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import NewMessage
+from chatlanes.cli.commands import BotCommands
+from chatlanes.cli.context import BotContext
 from chatlanes.settings import Settings
 from tests.cli.conftest import Cli
 from tests.support import ROOT
 
+pytestmark = pytest.mark.slow
+
 
 def scraped(cli: Cli) -> dict[str, float]:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(LanesCollector(CommandContext(cli.app)))
+    registry.register(LanesCollector(BotCommands(cli.app)))
     lines = generate_latest(registry).decode().splitlines()
     return {
         name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if not line.startswith("#"))
@@ -73,7 +75,7 @@ def test_broadcasts_that_have_not_ended_have_metrics(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, broadcasts: Broadcasts
 ) -> None:
     # Given a broadcast that runs, one that is paused, and one that has ended
-    monkeypatch.setattr(CommandContext, "bot_ids", {1: "shop"})
+    monkeypatch.setattr(BotContext, "bot_ids", {1: "shop"})
     for id_ in ("b1", "b2", "b3"):
         broadcasts.store(id_, Call("sendMessage", {"text": "hi"}), range(1, 11), 25.0)
         broadcasts.begin(broadcasts.progress(id_))
@@ -109,15 +111,15 @@ def test_docs_list_the_served_metrics(cli: Cli, monkeypatch: pytest.MonkeyPatch,
     # Given a bot with a token, a broadcast and a parked update
     broadcasts.store("b1", Call("sendMessage", {"text": "hi"}), [7], 25.0)
     broadcasts.begin(broadcasts.progress("b1"))
-    monkeypatch.setattr(CommandContext, "bot_ids", {1: "shop"})
+    monkeypatch.setattr(BotContext, "bot_ids", {1: "shop"})
     settings = Settings(bot_token="1:A", _env_file=None)
-    monkeypatch.setattr(CommandContext, "bots", lambda _: (settings,))
-    monkeypatch.setattr(CommandContext, "names", {"shop": "shop", "help": "help", settings.queue_group: "updates"})
+    monkeypatch.setattr(BotContext, "bots", lambda _: (settings,))
+    monkeypatch.setattr(BotContext, "names", {"shop": "shop", "help": "help", settings.queue_group: "updates"})
     cli.append("1:1", "1/chat:7")
     [taken] = cli.take()
     cli.store.park(*taken, delay_ms=60_000, kind="FloodWait", reason="why")
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(LanesCollector(CommandContext(cli.app)))
+    registry.register(LanesCollector(BotCommands(cli.app)))
     # Then the docs list exactly these families, with their types and labels
     table = re.findall(
         r"^\| `(\w+)(?:\{([\w,]+)\})?` \| (\w+) \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes.cli import status
+from celery_lanes.cli import status
 from tests.cli.conftest import Cli
 
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from chatlanes.bot.occurrences import ScheduleRecord, owner_of
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import Store
+from chatlanes.bot.schedules import ScheduleRecord, owner_of
 from tests.cli.conftest import Cli
 
 HOUR_MS = 3_600_000

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes.cli import command, formatting, overview, status
-from chatlanes.lanes.leases.timings import RUN, Times
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import NewMessage
-from chatlanes.lanes.protocol.scripts import script
+from celery_lanes.cli import formatting, status
+from celery_lanes.leases.timings import RUN, Times
+from celery_lanes.protocol import NewMessage, keys, script
+from chatlanes.cli.context import BotContext
 from chatlanes.settings.running_sandbox import DATA, announced
 from chatlanes.telegram.flood.keys import keys_of, refused_keys
 from tests.cli.conftest import Cli
@@ -44,7 +43,7 @@ def test_states_are_shown_per_group_and_queue(cli: Cli) -> None:
     some_of_everything(cli)
     shown = json.loads(cli.text("status", "--json"))
     shop, help_ = shown["bots"]["shop"], shown["bots"]["help"]
-    assert {name: shop[name] for name in ("backlog", *overview.STATES)} == {
+    assert {name: shop[name] for name in ("backlog", *status.STATES)} == {
         "backlog": 7,
         "held": 1,
         "waiting": 4,
@@ -94,7 +93,7 @@ def test_pipe_gets_plain_text_without_empty_queues(cli: Cli) -> None:
 
 def test_no_updates_give_a_table_of_zeros(cli: Cli) -> None:
     head, *bots = cli.said("status")
-    assert head.split() == ["bot", "queue", "backlog", *overview.STATES, "oldest", "rate/s", "wait", "run"]
+    assert head.split() == ["bot", "queue", "backlog", *status.STATES, "oldest", "rate/s", "wait", "run"]
     assert [line.split() for line in bots] == [[name, *"00000000", "–", "0.0", "–", "–"] for name in ("shop", "help")]
 
 
@@ -204,9 +203,9 @@ def test_bars(share: float, text: str) -> None:
 
 
 def test_flood_pauses_are_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command.CommandContext, "bot_ids", {1: "shop", 2: "help"})
+    monkeypatch.setattr(BotContext, "bot_ids", {1: "shop", 2: "help"})
     refused, keys = script("refused", "chatlanes.telegram.flood"), keys_of("1", "7")
-    refused.run(cli.client, refused.command(refused_keys(keys), scope="7", wait_ms=3_600_000))
+    cli.store.run(refused.command(refused_keys(keys), scope="7", wait_ms=3_600_000))
     assert "flood wait: chat 7 waits for 60 min more (shop)" in cli.said("status")
     [wait] = json.loads(cli.text("status", "--json"))["flood_waits"]
     assert (wait["bot"], wait["what"], round(wait["left_s"] / 60)) == ("shop", "chat 7", 60)

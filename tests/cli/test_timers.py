@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from celery_lanes.protocol import NewMessage
+from celery_lanes.transport.publish import timer_of
 from chatlanes.bot.adapters.ptb.job_storage import NEVER_MS
-from chatlanes.lanes.protocol.commands import NewMessage
-from chatlanes.lanes.transport.publish import timer_of
 from chatlanes.updates.intake import pack_update
 from tests.cli.conftest import Cli
 

@@ -7,9 +7,9 @@ import pytest
 
 from chatlanes.bot.context import Context
 from chatlanes.bot.loader import load_bot
-from chatlanes.sandbox.simulator import Simulator, start
 from chatlanes.settings import load
 from chatlanes.telegram.client import BotApi
+from chatlanes_sandbox.simulator import Simulator, start
 
 CHAT = {"chat": {"id": 7, "type": "private"}, "from": {"id": 7, "is_bot": False, "first_name": "Ann"}, "message_id": 1}
 POLITE = "I can only repeat text. Send me some!"

@@ -14,9 +14,14 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 
+from chatlanes.updates.words import WORDS
 from tests.docs.pages import ROOT
 
-SOURCE = ROOT / "chatlanes"
+SOURCES = [
+    ROOT / "chatlanes",
+    ROOT / "packages/celery-lanes/celery_lanes",
+    ROOT / "packages/chatlanes-sandbox/chatlanes_sandbox",
+]
 LEVELS = {"warning", "error", "critical", "exception"}
 LOGGERS = {"log", "logger"}
 #: Functions that log or print the text they are given, and which of their arguments that is; `-1` is the last.
@@ -53,19 +58,20 @@ ENDING = {
 }
 #: Functions and constants whose texts are messages: those that a log line or an error takes whole.
 SENTENCES: dict[str, set[str]] = {
-    "chatlanes/bot/schedule.py": {"_problems", "_problems_of_cron"},
-    "chatlanes/bot/session/keys.py": {"check_order"},
-    "chatlanes/cli/command.py": {"no_answer"},
-    "chatlanes/cli/check.py": {"namesakes", "of_intake", "of_schedules", "of_unread_queues"},
-    "chatlanes/lanes/fast/tracer.py": {"_hook"},
-    "chatlanes/lanes/protocol/data_loss.py": {"sentence"},
-    "chatlanes/lanes/protocol/server.py": {"advice", "_eviction"},
-    "chatlanes/poller/bot_api.py": {"_holder"},
-    "chatlanes/poller/responses.py": {"result_of"},
+    "chatlanes/bot/schedules.py": {"_problems", "_problems_of_cron"},
+    "chatlanes/bot/session.py": {"check_order"},
+    "chatlanes/cli/context.py": {"no_answer"},
+    "chatlanes/cli/check.py": {"of_intake", "of_schedules"},
+    "packages/celery-lanes/celery_lanes/cli/context.py": {"no_answer"},
+    "packages/celery-lanes/celery_lanes/cli/check.py": {"namesakes", "of_unread_queues"},
+    "packages/celery-lanes/celery_lanes/fast/tracer.py": {"_hook"},
+    "packages/celery-lanes/celery_lanes/protocol/data_loss.py": {"sentence"},
+    "packages/celery-lanes/celery_lanes/protocol/server.py": {"advice", "_eviction"},
+    "chatlanes/poller/bot_api.py": {"_holder", "result_of"},
     "chatlanes/poller/webhook/validation.py": {"Rejection"},
-    "chatlanes/sandbox/__main__.py": {"sandbox"},
-    "chatlanes/sandbox/supervisor/import_check.py": {"_try"},
-    "chatlanes/sandbox/run.py": {"supervise"},
+    "packages/chatlanes-sandbox/chatlanes_sandbox/__main__.py": {"sandbox"},
+    "packages/chatlanes-sandbox/chatlanes_sandbox/supervisor/import_check.py": {"_try"},
+    "packages/chatlanes-sandbox/chatlanes_sandbox/run.py": {"supervise"},
     "chatlanes/settings/bots.py": {"_bot", "_tables", "_together", "_token", "_wrong_keys"},
     "chatlanes/settings/imports.py": {"_hidden", "impatient", "warn_of_hidden_module"},
     "chatlanes/settings/reading.py": {"_line"},
@@ -101,7 +107,7 @@ def frames() -> tuple[LoggedMessage, ...]:
 
 
 def _all() -> Iterator[LoggedMessage]:
-    for file in sorted(SOURCE.rglob("*.py")):
+    for file in sorted(file for source in SOURCES for file in source.rglob("*.py")):
         tree = ast.parse(file.read_text())
         for node in _tellers(tree, str(file.relative_to(ROOT))):
             for text in rendered(node):
@@ -188,7 +194,7 @@ def rendered(node: ast.expr) -> Iterator[str]:
         case ast.JoinedStr(values=values):
             for parts in product(*(list(rendered(value)) for value in values)):
                 yield "".join(parts)
-        case ast.FormattedValue(value=ast.Name() | ast.IfExp() as value):
+        case ast.FormattedValue(value=ast.Name() | ast.IfExp() | ast.Attribute() as value):
             yield from rendered(value)
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             yield from ("".join(parts) for parts in product(list(rendered(left)), list(rendered(right))))
@@ -200,14 +206,22 @@ def rendered(node: ast.expr) -> Iterator[str]:
         case ast.Name(id=name) if name in constants():
             yield from rendered(constants()[name])
         case _:
-            yield "…"
+            yield _word(node) or "…"
+
+
+def _word(node: ast.expr) -> str:
+    """What celery_lanes fills in for its user; empty for any other expression."""
+    match node:
+        case ast.Attribute(value=ast.Name(id="words"), attr=word):
+            return str(getattr(WORDS, word))
+    return ""
 
 
 @cache
 def constants() -> dict[str, ast.expr]:
     """The texts that modules name, such as `NO_BOT_GIVEN`."""
     found = dict[str, ast.expr]()
-    for file in sorted(SOURCE.rglob("*.py")):
+    for file in sorted(file for source in SOURCES for file in source.rglob("*.py")):
         for node in ast.parse(file.read_text()).body:
             if isinstance(node, ast.Assign) and _is_text(node.value) and (name := _name(node.targets[0])).isupper():
                 found[name] = node.value

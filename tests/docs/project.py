@@ -8,7 +8,7 @@ import sys
 
 import requests
 
-from chatlanes.sandbox.ports import free_port
+from chatlanes_sandbox.ports import free_port
 from tests.docs.tutorial import steps
 from tests.support import ROOT
 from tests.support.pipeline import Pipeline

@@ -25,13 +25,15 @@ from celery.bin.base import CLIContext
 from celery.bin.celery import celery
 from kombu import Queue
 
-from chatlanes import lanes
+import celery_lanes as lanes
+from celery_lanes.cli import AppGroup
+from celery_lanes.protocol import NewMessage
 from chatlanes.__main__ import main as chatlanes
-from chatlanes.cli import lanes as lanes_command
 from chatlanes.cli.celery_commands import flower_command
-from chatlanes.lanes.protocol.commands import NewMessage
 from chatlanes.updates.intake import pack_update
-from tests.cli.conftest import Cli
+from chatlanes.updates.words import WORDS
+from chatlanes_sandbox.__main__ import main as chatlanes_sandbox
+from tests.cli.conftest import COMMANDS, Cli
 from tests.docs.pages import ROOT, commands
 from tests.support.compose import whole_file
 
@@ -110,8 +112,9 @@ def module(words: list[str], request: pytest.FixtureRequest) -> None:
     if name in ("poller", "settings"):  # of a clone
         ours(["chatlanes", *words[2:]], request)
         return
-    if name == "bench.scaling":  # it takes no arguments, and writes into the documentation
-        assert find_spec(f"{name}.__main__")
+    without_arguments = {"bench.scaling": "bench.scaling.__main__", "bench.passes": "bench.passes"}
+    if name in without_arguments:
+        assert find_spec(without_arguments[name])
         return
     main = importlib.import_module(f"{name}.__main__").main
     if isinstance(main, click.Command):
@@ -139,10 +142,16 @@ def ours(words: list[str], request: pytest.FixtureRequest) -> None:
         chatlanes(words[1:], standalone_mode=False)
     else:
         patch = request.getfixturevalue("monkeypatch")
-        for does in ("chatlanes.poller.program._run", "chatlanes.sandbox.run.run_command"):
+        for does in ("chatlanes.poller.program._run", "chatlanes_sandbox.run.run_command"):
             patch.setattr(does, raise_read)
         with pytest.raises(ReadError):
             chatlanes([word for word in words[1:] if word != "…"], standalone_mode=False)
+
+
+def of_the_simulator(words: list[str], request: pytest.FixtureRequest) -> None:
+    """`chatlanes-sandbox simulator …`, as its own click reads it."""
+    name, *arguments = words[1:]
+    chatlanes_sandbox.commands[name].make_context(name, arguments)
 
 
 def raise_read(*_: object) -> None:
@@ -170,7 +179,7 @@ def of_lanes(words: list[str], request: pytest.FixtureRequest) -> None:
         for name in ("chats.txt", "news.txt", "news.html"):
             (folder / name).touch()
         request.getfixturevalue("monkeypatch").chdir(folder)
-        known = lanes_command.get_command(None, "broadcast").get_command(None, arguments[1])
+        known = AppGroup(COMMANDS).get_command(None, "broadcast").get_command(None, arguments[1])
         known.make_context(arguments[1], arguments[2:], obj=None).close()
         return
     if len(arguments) < 1 + (arguments[:1] == ["dead"]) or arguments[0] in ENDLESS or "--watch" in arguments:
@@ -189,7 +198,7 @@ def _here(text: str) -> str:
 @pytest.fixture
 def with_buried(redis_url: str) -> Iterator[Cli]:
     with Celery("docs", broker=redis_url, set_as_current=False) as app:
-        lanes.install(app)
+        lanes.install(app, words=WORDS, commands=COMMANDS)
         names = ("updates.0", "updates.1")
         app.conf.task_queues = [Queue(name, queue_arguments=lanes.QUEUE_ARGUMENTS) for name in names]
         cli = Cli(app)
@@ -224,6 +233,7 @@ WAYS: dict[str, Callable[[list[str], pytest.FixtureRequest], None]] = {
     r"make( |$)": made,
     r"python -m ": module,
     r"chatlanes ": ours,
+    r"chatlanes-sandbox ": of_the_simulator,
     r"celery -A chatlanes ": celerys,
     r"docker compose ": composed,
     r"celery -A shop|python manage\.py |uvicorn shop\.": of_a_project,

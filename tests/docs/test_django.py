@@ -10,13 +10,15 @@ from contextlib import closing
 import pytest
 import requests
 
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.sandbox.server import Server
-from chatlanes.sandbox.simulator import start
+from celery_lanes.protocol import connect
+from chatlanes_sandbox.server import Server
+from chatlanes_sandbox.simulator import start
 from tests.docs.project import Project
 from tests.support.pipeline import TOKEN, Pipeline, chats_of
 from tests.support.process import Process
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
 
 #: What the page takes for granted.
 SETTINGS = """
@@ -181,4 +183,4 @@ def test_tests_of_the_page_pass(shop: Shop) -> None:
 
 def test_sandbox_can_import_the_bot(shop: Shop) -> None:
     shop.pipeline.settings.update(BY_ENVIRONMENT)
-    shop.run("chatlanes.sandbox.check_bot", "orders.bot:handle")
+    shop.run("chatlanes_sandbox.check_bot", "orders.bot:handle")

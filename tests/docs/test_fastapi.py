@@ -8,13 +8,15 @@ from collections.abc import Iterator
 import pytest
 import requests
 
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.sandbox.server import Server
-from chatlanes.sandbox.simulator import start
+from celery_lanes.protocol import connect
+from chatlanes_sandbox.server import Server
+from chatlanes_sandbox.simulator import start
 from tests.docs.project import Project
 from tests.support.pipeline import TOKEN, Pipeline, chats_of
 from tests.support.process import Process
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
 
 BROKER = "redis://127.0.0.1:6379/0"
 #: -P prefork, with the task of the page, and -P threads, with the same as a shared task. Both read all but the queue of

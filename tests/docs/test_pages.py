@@ -18,7 +18,7 @@ MEASURED = re.compile(r"\d/s\b|\d ×|\bp99\b|[Mm]edian")
 MEASURES = re.compile(r"make (bench|chaos)|ARGS=\"--only|bench\.md|\bchatlanes lanes")
 
 #: The entry points of a clone are not installed: a page that imports more of them than there is must fail.
-OURS = {"chatlanes", "tasks", "poller", "settings", "sandbox"}
+OURS = {"celery_lanes", "chatlanes", "chatlanes_sandbox", "tasks", "poller", "settings"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

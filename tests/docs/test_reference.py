@@ -9,13 +9,15 @@ from types import SimpleNamespace
 import click
 import pytest
 
+import celery_lanes as lanes
 import chatlanes
-from chatlanes import errors, lanes
+from celery_lanes.cli import AppGroup
+from chatlanes import errors
 from chatlanes.__main__ import main
 from chatlanes.bot.context import Context
-from chatlanes.cli import lanes as lanes_command
 from chatlanes.settings.table import rows
 from docs.site import settings
+from tests.cli.conftest import COMMANDS
 from tests.docs.pages import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -36,7 +38,7 @@ def is_error(name: str) -> bool:
 
 @pytest.mark.parametrize("name", sorted(set(chatlanes.__all__) - MODULES))
 def test_every_public_name_is_in_the_reference(name: str) -> None:
-    assert re.search(rf"^::: chatlanes\.(bot\.current\.)?{name}$|`chatlanes\.{name}`", TEXT, re.MULTILINE)
+    assert re.search(rf"^::: chatlanes\.{name}$|`chatlanes\.{name}`", TEXT, re.MULTILINE)
 
 
 def test_every_member_of_the_context_is_in_a_group() -> None:
@@ -69,12 +71,12 @@ def test_every_error_of_a_call_is_in_the_reference(name: str) -> None:
 
 @pytest.mark.parametrize("name", lanes.__all__)
 def test_every_name_of_lanes_is_in_the_reference(name: str) -> None:
-    assert re.search(rf"^::: chatlanes\.lanes\.(install\.)?{name}$|`lanes\.{name}`", TEXT, re.MULTILINE)
+    assert re.search(rf"^::: celery_lanes\.(install\.)?{name}$|`lanes\.{name}`", TEXT, re.MULTILINE)
 
 
 def test_every_command_is_in_the_reference() -> None:
     shown = set(re.findall(r"<!-- help: (.*) -->", TEXT))
-    commands = {f"chatlanes {name}" for name in main.commands} | set(_leaves("chatlanes lanes", lanes_command))
+    commands = {f"chatlanes {name}" for name in main.commands} | set(_leaves("chatlanes lanes", AppGroup(COMMANDS)))
     assert commands <= shown
 
 

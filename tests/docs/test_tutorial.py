@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes.sandbox.ports import free_port
-from chatlanes.sandbox.simulator import Simulator, start
+from chatlanes_sandbox.ports import free_port
+from chatlanes_sandbox.simulator import Simulator, start
 from tests.docs.pages import ROOT
 from tests.docs.tutorial import Reader, steps
+
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 PAGE = ROOT / "docs" / "tutorial.md"
 TOKEN = "123456:SECRET"

@@ -23,8 +23,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chatlanes.sandbox.server import Server, start_server
-from chatlanes.sandbox.simulator import Simulator
+from chatlanes_sandbox.server import Server, start_server
+from chatlanes_sandbox.simulator import Simulator
 from tests.support.process import OURS
 from tests.support.waiting import until
 

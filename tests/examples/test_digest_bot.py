@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes.bot.occurrences import ScheduleRecord, owner_of
-from chatlanes.lanes.protocol.store import Store
-from chatlanes.sandbox.simulator import Simulator, start
+from celery_lanes.protocol import Store
+from chatlanes.bot.schedules import ScheduleRecord, owner_of
+from chatlanes_sandbox.simulator import Simulator, start
 from tests.support.pipeline import BOT_ID, TOKEN, Pipeline, message
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
 
 FOUR_DAYS_MS = 4 * 86_400_000
 

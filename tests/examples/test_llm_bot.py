@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes.sandbox.simulator import Simulator, start
+from chatlanes_sandbox.simulator import Simulator, start
 from tests.support.pipeline import TOKEN, Pipeline
 from tests.support.shown import shown
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
 
 CHAT = 7
 

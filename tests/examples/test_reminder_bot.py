@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from chatlanes.bot import Context
-from chatlanes.sandbox.simulator import Simulator, start
+from chatlanes_sandbox.simulator import Simulator, start
 from examples import reminder_bot
 from tests.support.pipeline import TOKEN, Pipeline, message
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The internals of kombu, Celery, billiard and redis-py that lanes depend on, checked against the installed versions.
 
-Each row lists private names and the file in chatlanes/lanes that uses them. A failing row names the file to review.
+Each row lists private names and the file in celery_lanes that uses them. A failing row names the file to review.
 The behaviour behind the names is tested by the other files of this folder.
 """
 
@@ -36,8 +36,8 @@ from kombu.message import Message
 from kombu.transport import redis as stock
 from kombu.transport import virtual
 
-from chatlanes.lanes.worker.request import LaneRequest
-from chatlanes.lanes.worker.task import LaneTask
+from celery_lanes.worker.request import LaneRequest
+from celery_lanes.worker.task import LaneTask
 from tests.support.lab import needs_batches
 
 #: The reviewed minor versions. Review a new one before you add it here and in pyproject.toml.
@@ -71,17 +71,17 @@ NAMES = [
     (Task, "Request retry run", "task.py: LaneTask"),
     (Context, "called_directly delivery_info", "delivery.py: delivery_of"),
     (Request, "revoked execute_using_pool", "request.py: LaneRequest"),
-    (Consumer, "on_decode_error on_close create_task_handler _limit_task", "receiving.py: ReceiveLeased"),
+    (Consumer, "on_decode_error on_close create_task_handler _limit_task", "request.py: ReceiveLeased"),
     (Consumer, "add_task_queue", "release_5_6.py: KeepAddedQueues"),
     (EventDispatcher, "flush send", "events.py"),
     (BasePool, "is_green uses_semaphore num_processes", "install.py: LanesStep"),
-    (PreforkPool, "flush", "prefork.py"),
+    (PreforkPool, "flush", "pools.py"),
     (GeventPool, "on_stop terminate_job", "shutdown.py"),
     (stock.Channel, "_put_fanout _get_publish_topic conn_or_acquire", "channel.py: heard_by"),
     (EventDispatcher, "send flush _publish", "events.py: TaskEventDispatcher"),
-    (AsynPool, "flush maintain_pool _flush_writer", "prefork.py"),
-    (Pool, "maintain_pool", "prefork.py"),
-    (ApplyResult, "discard", "prefork.py"),
+    (AsynPool, "flush maintain_pool _flush_writer", "pools.py"),
+    (Pool, "maintain_pool", "pools.py"),
+    (ApplyResult, "discard", "pools.py"),
     (LimitedSet, "discard add", "request.py: removing a revoke"),
     (state, "revoked task_ready", "request.py"),
     (signals, "worker_shutdown", "install.py"),
@@ -95,7 +95,7 @@ NAMES = [
     ("owner", "name", "user"), [(owner, name, user) for owner, names, user in NAMES for name in names.split()]
 )
 def test_private_names_exist(owner: Any, name: str, user: str) -> None:
-    assert hasattr(owner, name), f"{owner} no longer has {name}, which chatlanes/lanes/{user} uses"
+    assert hasattr(owner, name), f"{owner} no longer has {name}, which celery_lanes/{user} uses"
 
 
 SIGNATURES = [
@@ -191,14 +191,14 @@ def test_a_revoke_has_its_time() -> None:
 
 def test_a_stopping_consumer_flushes_the_pool() -> None:
     assert "self.pool.flush()" in inspect.getsource(Consumer.on_close), (
-        "prefork.py replaces pool.flush, which the consumer's on_close calls"
+        "pools.py replaces pool.flush, which the consumer's on_close calls"
     )
     stock_flush = inspect.getsource(AsynPool.flush)
     for part in ("outbound_buffer", "_active_writers", "_cache", "maintain_pool", "_write_to", "_flush_writer"):
-        assert part in stock_flush, f"prefork.py reimplements AsynPool.flush, which no longer uses {part}"
+        assert part in stock_flush, f"pools.py reimplements AsynPool.flush, which no longer uses {part}"
     assert "'_write_job'" in stock_flush
-    assert hasattr(ApplyResult, "_write_to"), "prefork.py continues to write to job._write_to"
-    assert "job._writer" in inspect.getsource(asynpool), "prefork.py finds a job's half-written pipe by job._writer"
+    assert hasattr(ApplyResult, "_write_to"), "pools.py continues to write to job._write_to"
+    assert "job._writer" in inspect.getsource(asynpool), "pools.py finds a job's half-written pipe by job._writer"
 
 
 def test_the_kinds_of_pools_are_unchanged() -> None:
@@ -224,7 +224,7 @@ def test_bootsteps_can_be_added() -> None:
     for part in ("worker", "consumer"):
         assert isinstance(app.steps[part], set), f"install.py adds a step to app.steps[{part!r}]"
     assert "on_decode_error" in inspect.getsource(Consumer.create_task_handler), (
-        "receiving.py: ReceiveLeased replaces consumer.on_decode_error"
+        "request.py: ReceiveLeased replaces consumer.on_decode_error"
     )
 
 
@@ -242,7 +242,7 @@ def test_connections_of_an_app_can_have_their_own_class() -> None:
 
 
 def test_a_task_can_name_its_request_class() -> None:
-    assert LaneTask.Request == "chatlanes.lanes.worker.request:LaneRequest"
+    assert LaneTask.Request == "celery_lanes.worker.request:LaneRequest"
     assert "symbol_by_name(task.Request)" in inspect.getsource(
         __import__("celery.worker.strategy", fromlist=["default"]).default
     ), "request.py: Celery creates its requests from task.Request"

@@ -12,8 +12,8 @@ from celery.apps.beat import Beat
 from kombu import Connection, Queue
 from kombu.transport import redis
 
-from chatlanes import lanes
-from chatlanes.lanes.install import check_transport
+import celery_lanes as lanes
+from celery_lanes.install import check_transport
 
 SETTINGS = {
     "beat_scheduler": "celery.beat:Scheduler",
@@ -71,7 +71,7 @@ def test_settings_of_the_app_win(form: str, installs: str) -> None:
 @pytest.mark.parametrize("installs", ["before", "late"])
 def test_without_settings_lanes_have_their_own(installs: str) -> None:
     app = make(None, installs=installs)
-    assert app.conf.beat_scheduler == "chatlanes.lanes.transport.beat:LanesScheduler"
+    assert app.conf.beat_scheduler == "celery_lanes.transport.beat:LanesScheduler"
     assert app.conf.worker_prefetch_multiplier == 16
     assert app.conf.copy().worker_prefetch_multiplier == 16
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from celery import Celery
 
-from chatlanes import lanes
-from chatlanes.lanes.install import check_transport
+import celery_lanes as lanes
+from celery_lanes.install import check_transport
 from tests.lanes.old_server import old_server
 from tests.support import ROOT
 from tests.support.lab import Lab, LabMaker, batch, needs_batches

@@ -13,7 +13,7 @@ import pytest
 
 from chatlanes.logs import Secrets
 from chatlanes.logs.errors import LEFT_OUT, LONGEST_TRACEBACK, traceback_of
-from chatlanes.tasks.outcome import HandlerError, fit_for_celery
+from chatlanes.tasks.settlement import HandlerError, fit_for_celery
 
 TOKEN = "123456:SECRET-part_of-the_TOKEN"
 
@@ -147,11 +147,11 @@ def test_a_traceback_begins_with_the_bots_own_code(module: str, file: str) -> No
 
 def test_without_a_frame_of_the_bot_all_are_shown() -> None:
     with pytest.raises(ValueError, match="no") as caught:
-        library_call("chatlanes.lanes.x", "/clone/chatlanes/lanes/x.py", fails)()
+        library_call("celery_lanes.x", "/clone/celery_lanes/x.py", fails)()
     inside = caught.tb.tb_next
     assert inside
     alone = TracebackType(None, inside.tb_frame, inside.tb_lasti, inside.tb_lineno)
-    assert "/clone/chatlanes/lanes/x.py" in traceback_of(caught.value, Secrets(), alone)
+    assert "/clone/celery_lanes/x.py" in traceback_of(caught.value, Secrets(), alone)
 
 
 def test_a_syntax_error_shows_its_line() -> None:

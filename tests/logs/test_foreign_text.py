@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from chatlanes.poller.responses import TelegramTroubleError, result_of
+from chatlanes.poller.bot_api import TelegramTroubleError, result_of
 from chatlanes.telegram import responses
 from chatlanes.telegram.errors import BotApiError
 

@@ -1,4 +1,4 @@
-"""The wheel, built and installed once."""
+"""The wheels, built and installed once."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes.sandbox.simulator import Simulator, start
+from chatlanes_sandbox.simulator import Simulator, start
 from tests.packaging.wheel import Installed, build
 from tests.support.process import Process
 
 
 @pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("wheel"))
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return build(tmp_path_factory.mktemp("wheels"))
 
 
 @pytest.fixture(scope="session")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return Installed(wheel, tmp_path_factory.mktemp("installed"))
+def installed(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return Installed(wheels.values(), tmp_path_factory.mktemp("installed"))
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.process import OURS, ROOT
 
+pytestmark = pytest.mark.slow
+
 
 def run(*words: str, at: Path, **settings: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name not in OURS}

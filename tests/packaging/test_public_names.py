@@ -11,6 +11,8 @@ import pytest
 import chatlanes
 from tests.support import ROOT
 
+pytestmark = pytest.mark.slow
+
 
 def loaded(statement: str) -> set[str]:
     """The modules of a new process after this statement."""

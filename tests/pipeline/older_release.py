@@ -15,9 +15,9 @@ from typing import Any
 
 from redis import Redis
 
-from chatlanes.lanes.protocol import keys
-from chatlanes.sandbox.server import start_server
-from chatlanes.sandbox.simulator import start
+from celery_lanes.protocol import keys
+from chatlanes_sandbox.server import start_server
+from chatlanes_sandbox.simulator import start
 from tests.support import ROOT
 from tests.support.pipeline import BOT_ID, TOKEN, Pipeline, message
 from tests.support.waiting import until

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import requests
 
-from chatlanes.lanes.protocol import keys
-from chatlanes.poller.webhook.validation import secret_from
-from chatlanes.sandbox.ports import free_port
-from chatlanes.sandbox.server import Server
+from celery_lanes.protocol import keys
+from chatlanes.settings import secret_from
+from chatlanes_sandbox.ports import free_port
+from chatlanes_sandbox.server import Server
 from tests.conftest import DEBIAN_REDIS
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.test_broadcasts import Broadcast
@@ -211,7 +211,7 @@ def test_updates_that_a_webhook_holds_do_not_wait_when_the_clock_is_set_back(
 ) -> None:
     # Given a receiver whose clock jumps too, and an update that waits for a lower one
     with clock.server(tmp_path / "redis") as server:
-        pipeline = make_pipeline(redis_url=server.url, BOT=BOT, LEASE_SECONDS=2, WEBHOOK_REORDER=20)
+        pipeline = make_pipeline(redis_url=server.url, BOT=BOT, LEASE_SECONDS=2, WEBHOOK_REORDER=3000)
         port = free_port()
         pipeline.worker("threads", 2)
         pipeline.receiver(port, **clock.environment)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from chatlanes.lanes.protocol import keys
+from celery_lanes.protocol import keys
 from tests.pipeline.conftest import MakePipeline
 from tests.support.history import ids
 from tests.support.pipeline import BOT_ID, Pipeline, message

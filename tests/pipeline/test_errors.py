@@ -7,7 +7,7 @@ from time import monotonic
 
 import pytest
 
-from chatlanes.settings.webhook_secret import secret_from
+from chatlanes.settings import secret_from
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.monitoring.test_flower import Flower
 from tests.support.pipeline import BOT_ID, TOKEN, message

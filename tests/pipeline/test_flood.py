@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from chatlanes.lanes.monitoring import inspection
-from chatlanes.lanes.protocol import keys
+from celery_lanes.monitoring import inspection
+from celery_lanes.protocol import keys
 from chatlanes.telegram.flood.inspection import flood_counts
 from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import BOT_ID, Pipeline, message

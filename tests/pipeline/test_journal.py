@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import Store
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.steps import database, open_shop
 from tests.support.pipeline import BOT_ID, Pipeline, message

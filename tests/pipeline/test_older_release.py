@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import Store
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.older_release import BOT, BURIED, DELAYED, FOLDER, LATER, RUNNING, SETTLED, restore
 from tests.support.pipeline import BOT_ID, message

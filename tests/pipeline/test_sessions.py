@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes.sandbox.server import start_server
+from chatlanes_sandbox.server import start_server
 from tests.pipeline.conftest import MakePipeline
 from tests.support.history import ids
 from tests.support.pipeline import BOT_ID, Pipeline, message

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
+from celery_lanes.protocol import Store, keys
 from chatlanes.broadcasts import Call, Feeder
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.store import Store
 from chatlanes.settings import Settings
 from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import BOT_ID, TOKEN, Pipeline, message

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.sandbox.server import Server
+from celery_lanes.protocol import connect, keys
+from chatlanes_sandbox.server import Server
 from tests.support.bot_api import BOT_ID
 
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from chatlanes.poller.bot_api import Telegram
-from chatlanes.poller.responses import FloodedError, PollConflictError, TelegramTroubleError, TokenRefusedError
-from chatlanes.sandbox.ports import free_port
-from chatlanes.sandbox.simulator import Simulator
+from chatlanes.poller.bot_api import FloodedError, PollConflictError, Telegram, TelegramTroubleError, TokenRefusedError
+from chatlanes_sandbox.ports import free_port
+from chatlanes_sandbox.simulator import Simulator
 from tests.support.bot_api import TOKEN, set_webhook
 
 SECRET = TOKEN.partition(":")[2]

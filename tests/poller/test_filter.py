@@ -8,7 +8,7 @@ import pytest
 
 from chatlanes.poller.filter import Filter, FilterError
 from chatlanes.settings import load
-from chatlanes.updates.decoding import CutUpdate
+from chatlanes.updates.parsing import CutUpdate
 from tests.poller.test_offset import MALFORMED, update
 
 OWN = """

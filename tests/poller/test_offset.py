@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from chatlanes.poller.bot_api import FORGET_OFFSET_AFTER_S, LARGEST_UPDATE_ID, Offset, newest_id
 from chatlanes.poller.filter import of_kinds as admitted
-from chatlanes.poller.offset import FORGET_OFFSET_AFTER_S, LARGEST_UPDATE_ID, Offset, newest_id
-from chatlanes.updates.decoding import CutUpdate
+from chatlanes.updates.parsing import CutUpdate
 
 NOW_S = 1_800_000_000.0
 MALFORMED = [None, 7, "text", [], {}, {"message": {}}, {"update_id": None}, {"update_id": "5"}, {"update_id": 5.0}]

@@ -1,4 +1,4 @@
-"""Options of the poller, as a process or as a source at the simulator; and the programs of docs/intake.md."""
+"""Options of the poller as a process; and the programs of docs/intake.md."""
 
 from __future__ import annotations
 
@@ -7,22 +7,12 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.poller.bot_api import Telegram
-from chatlanes.poller.polling.backpressure import NoBackpressure
-from chatlanes.poller.polling.leader_election import SoleLeader
-from chatlanes.poller.polling.pacing import Pace
-from chatlanes.poller.polling.telegram_source import TelegramSource
-from chatlanes.poller.responses import TelegramTroubleError
-from chatlanes.poller.runtime.retry import Retry
-from chatlanes.poller.runtime.stop import Stop
-from chatlanes.sandbox.simulator import Simulator
+from celery_lanes.protocol import connect, keys
+from chatlanes_sandbox.simulator import Simulator
 from tests.poller.conftest import StartPoller
 from tests.poller.lanes import lane
 from tests.poller.process import OURS
@@ -79,37 +69,6 @@ def test_quiet_poller_does_not_log_passing_failures(simulator: Simulator, start_
     until(lambda: simulator.stats()["confirmed"] == 1)
     poller.stop()
     assert poller.lines == []
-
-
-class Slept(Stop):
-    """Records the durations without sleeping."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seconds: list[float] = []
-
-    def sleep(self, seconds: float, grace_s: float = 0.0) -> None:
-        self.seconds.append(seconds)
-
-
-def test_polls_are_paced_by_batch_size(simulator: Simulator) -> None:
-    # Given a source that polls rarely, and one update for each of its first polls, then many
-    stop, pace = Slept(), Pace(balance=1.0, longest_s=60.0)
-    with closing(Telegram(simulator.url, TOKEN)) as telegram:
-        retry = Retry("Telegram", TelegramTroubleError, stop, longest_s=1.0)
-        source = TelegramSource(telegram, SoleLeader(), NoBackpressure(), stop, retry, 0, pace)
-        with closing(iter(source)) as batches:
-            waits = []
-            for count in (1, 1, 1, 100, 1):
-                simulator.push(*(message() for _ in range(count)))
-                assert len(next(batches)) == count
-                waits.append(source.pace.wait_s)
-            next(batches)
-    # Then the wait grows, is zero after a full batch, and equals the computed wait
-    first, second, third, full, last = waits
-    assert 0.0 < first < second < third
-    assert (full, last > 0.0) == (0.0, True)
-    assert stop.seconds == [0.0, *waits]
 
 
 # -- the programs of the documentation

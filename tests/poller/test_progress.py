@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from chatlanes.sandbox.simulator import Simulator
+from chatlanes_sandbox.simulator import Simulator
 from tests.poller.conftest import StartPoller
 from tests.poller.hostile_server import HostileServer, http, result
 from tests.poller.lanes import drain, lane

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from chatlanes.poller.responses import (
+from chatlanes.poller.bot_api import (
     FloodedError,
     PollConflictError,
     TelegramTroubleError,

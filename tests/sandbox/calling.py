@@ -11,7 +11,7 @@ from typing import Any
 
 import requests
 
-from chatlanes.sandbox.simulator import Simulator
+from chatlanes_sandbox.simulator import Simulator
 
 #: Far beyond what anything here takes; only a failure waits so long.
 PATIENCE_S = 60.0

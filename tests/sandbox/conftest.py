@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes.sandbox.simulator import Simulator, start
+from chatlanes_sandbox.simulator import Simulator, start
 from tests.sandbox.calling import BotClient
 from tests.sandbox.sandboxes import SandboxProcess
 

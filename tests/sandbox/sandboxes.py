@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from chatlanes.sandbox.ports import free_port
-from chatlanes.sandbox.simulator import Simulator
+from chatlanes_sandbox.ports import free_port
+from chatlanes_sandbox.simulator import Simulator
 from tests.sandbox.calling import PATIENCE_S, ended_when_late
 
 
@@ -22,7 +22,7 @@ class SandboxProcess:
         others = ("BOT_TOKEN", "REDIS_URL", "BOT", "PYTHONUNBUFFERED")
         mine = {name: value for name, value in os.environ.items() if name not in others}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "chatlanes.sandbox", *ports, *options],
+            [sys.executable, "-m", "chatlanes_sandbox", *ports, *options],
             cwd=directory,
             env={**mine, **variables},
             stdout=subprocess.PIPE,

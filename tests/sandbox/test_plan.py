@@ -11,12 +11,10 @@ from pathlib import Path
 import click
 import pytest
 
-from chatlanes.sandbox.__main__ import sandbox
-from chatlanes.sandbox.data import hide_from_git
-from chatlanes.sandbox.parts import environment_of, parts_of
-from chatlanes.sandbox.plan import Plan, PlanError, plan_from
-from chatlanes.sandbox.report import line, pauses_s
-from chatlanes.sandbox.run import in_a_second_terminal
+from chatlanes_sandbox.__main__ import sandbox
+from chatlanes_sandbox.plan import Plan, PlanError, environment_of, parts_of, plan_from
+from chatlanes_sandbox.report import line, pauses_s
+from chatlanes_sandbox.run import hide_from_git, in_a_second_terminal
 
 
 @pytest.fixture
@@ -40,21 +38,21 @@ def commands(plan: Plan, *, real: bool = False) -> dict[str, str]:
 def test_without_arguments_everything_has_a_default() -> None:
     plan = plan_of()
     assert (plan.bot, plan.chats, plan.rate, plan.data) == (None, 10, None, Path(".data"))
-    each = "chatlanes.sandbox.worker --quiet -A chatlanes worker -n {}@%h -E -l WARNING -c {}"
+    each = "chatlanes_sandbox.worker --quiet -A chatlanes worker -n {}@%h -E -l WARNING -c {}"
     share = min(max((os.cpu_count() or 1) // 2, 2), 4)
     assert commands(plan) == {
         "poller": "chatlanes.poller",
         "worker1": each.format("worker1", share),
         "worker2": each.format("worker2", share),
         "flower": f"celery --quiet -A chatlanes flower --address=127.0.0.1 --port={plan.flower_port} --logging=error",
-        "report": "chatlanes.sandbox.report http://simulator",
+        "report": "chatlanes_sandbox.report http://simulator",
     }
 
 
 def test_options_reach_the_parts() -> None:
     plan = plan_of("--pool", "threads", "--concurrency", "7", "--log-level", "INFO", "--no-stream")
     assert commands(plan)["worker2"] == (
-        "chatlanes.sandbox.worker --quiet -A chatlanes worker -n worker2@%h -E -l INFO -P threads -c 7"
+        "chatlanes_sandbox.worker --quiet -A chatlanes worker -n worker2@%h -E -l INFO -P threads -c 7"
     )
     assert plan.rate == 0
     assert list(commands(plan_of("--workers", "1"))) == ["poller", "worker", "flower", "report"]

@@ -10,8 +10,8 @@ import pytest
 import redis
 import requests
 
-from chatlanes.sandbox.server import start_server
-from chatlanes.sandbox.simulator import start
+from chatlanes_sandbox.server import start_server
+from chatlanes_sandbox.simulator import start
 from tests.sandbox.calling import text_update, wait_until
 from tests.sandbox.sandboxes import SandboxProcess
 

@@ -10,9 +10,10 @@ import pytest
 import redis
 import trustme
 
-from chatlanes.sandbox.lock import DirectoryTakenError
-from chatlanes.sandbox.ports import free_port, is_free
-from chatlanes.sandbox.server import Server, ServerFailedError, start_server
+from chatlanes_sandbox.ports import free_port, is_free
+from chatlanes_sandbox.server import DirectoryTakenError, Server, ServerFailedError, start_server
+
+pytestmark = pytest.mark.slow
 
 DEBIAN_REDIS = Path("/usr/bin/redis-server")
 needs_debian_redis = pytest.mark.skipif(not DEBIAN_REDIS.exists(), reason="Debian's redis-server is not installed")

@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
-from chatlanes.sandbox.supervisor.output import ERASE_LINE, Output
-from chatlanes.sandbox.supervisor.restart_policy import Restart, StopAll, WaitForFix, decide
+from chatlanes_sandbox.supervisor.child_process import Restart, StopAll, WaitForFix, decide
+from chatlanes_sandbox.supervisor.output import ERASE_LINE, Output
 from tests.sandbox.calling import PATIENCE_S, ended_when_late, is_alive, wait_until
+
+pytestmark = pytest.mark.slow
 
 #: A part with a child, as a worker has: says when the child is there, and finishes its work when told to stop.
 WORKING = """
@@ -44,7 +46,7 @@ print("I give up", flush=True)
 raise SystemExit(1)
 """
 #: A worker.
-READY_AT_ONCE = "import time; print('chatlanes.sandbox.worker: ready', flush=True); time.sleep(600)"
+READY_AT_ONCE = "import time; print('chatlanes_sandbox.worker: ready', flush=True); time.sleep(600)"
 STUBBORN = """
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -54,8 +56,8 @@ time.sleep(600)
 
 SUPERVISE = """
 import os, sys
-from chatlanes.sandbox.supervisor import supervisor
-from chatlanes.sandbox.parts import Part
+from chatlanes_sandbox.supervisor import supervisor
+from chatlanes_sandbox.plan import Part
 supervisor.STOP_WITHIN_S = float(sys.argv[1])
 fallen = sys.argv[2]
 running = supervisor.Supervisor({fallen: lambda: False} if fallen else {}, loading="loading …", ready="ready: go")
@@ -136,7 +138,7 @@ def test_other_workers_start_when_the_first_one_is_ready(supervise: Any) -> None
     assert sorted(steps, key=said.index) == list(steps)
     assert (said.count("loading …"), said.count("ready: go")) == (1, 1)
     # The line by which a worker says so is not shown
-    assert "chatlanes.sandbox.worker" not in said
+    assert "chatlanes_sandbox.worker" not in said
 
 
 def test_a_killed_part_is_restarted_without_its_old_children(supervise: Any) -> None:

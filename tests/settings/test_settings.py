@@ -11,8 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from chatlanes.settings import Settings, SettingsError, load
-from chatlanes.settings.page import GROUPS, page
-from chatlanes.settings.table import env_example, markdown, rows
+from chatlanes.settings.table import GROUPS, env_example, markdown, page, rows
 from tests.support import ROOT
 
 TOKEN = "123456:AAbbCCddEEffGGhhIIjjKKllMMnnOOpp"
@@ -40,8 +39,6 @@ DEFAULTS = {
     "ALLOWED_UPDATES": None,
     "FILTER": None,
     "POLL_TIMEOUT": 50,
-    "POLL_BALANCE": 0.0,
-    "POLL_MAX_DELAY": 0.5,
     "POLL_RETRY_MAX": 30.0,
     "POLL_GIVE_UP_AFTER": None,
     "MAX_PENDING": 10_000,

@@ -2,7 +2,7 @@
 
 import requests
 
-from chatlanes.sandbox.simulator import Simulator
+from chatlanes_sandbox.simulator import Simulator
 
 BOT_ID = 123456
 TOKEN = f"{BOT_ID}:SECRET-part-of_the-TOKEN"

@@ -22,10 +22,10 @@ from urllib.parse import unquote
 
 from redis import Redis
 
+from celery_lanes import Delivery
 from chatlanes.bot import Bot
 from chatlanes.bot.context import Context
-from chatlanes.lanes import Delivery
-from chatlanes.poller.webhook.validation import secret_from
+from chatlanes.settings import secret_from
 from tests.support import history
 
 #: Environment variables: the file of the history, the folder of the gates, and this worker's name in the history.

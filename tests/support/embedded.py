@@ -12,7 +12,7 @@ import pytest
 from celery import Celery
 from kombu import Queue
 
-from chatlanes import lanes
+import celery_lanes as lanes
 from tests.support.lab_app import FAST
 
 app = Celery("shop", broker=os.environ["REDIS_URL"], backend=os.environ["REDIS_URL"])

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from chatlanes.telegram import retries
+from chatlanes.telegram import client
 from chatlanes.telegram.client import BotApi
 
 TOKEN = "123456:AAbbCCddEEffGGhhIIjjKKllMMnnOOpp"
@@ -92,7 +92,7 @@ class HttpServer:
 
 @pytest.fixture(autouse=True)
 def quick_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "PAUSES_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(client, "PAUSES_S", (0.0, 0.0, 0.0))
 
 
 @pytest.fixture

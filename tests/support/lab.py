@@ -13,11 +13,9 @@ from celery import Celery
 from kombu import Producer
 from redis import Redis
 
-from chatlanes import lanes
-from chatlanes.lanes.leases import registry
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.connect import connect_like
-from chatlanes.lanes.protocol.store import Store
+import celery_lanes as lanes
+from celery_lanes.leases import registry
+from celery_lanes.protocol import Store, connect_like, keys
 from tests.support import lab_app
 from tests.support.history import Event, check_once_each, ids, read
 from tests.support.waiting import until

@@ -25,16 +25,19 @@ from celery.exceptions import Ignore, Reject
 from celery.worker.consumer import Consumer
 from kombu import Queue
 
-from chatlanes import lanes
-from chatlanes.lanes.leases import recoverer
-from chatlanes.lanes.transport import connection, fetch
-from chatlanes.lanes.transport.transport import LanesPoller
+import celery_lanes as lanes
+from celery_lanes.leases import background
+from celery_lanes.transport import fetch
+from celery_lanes.transport.transport import LanesPoller
 from tests.support import history
 
 LANE_QUEUES = tuple(f"orders.{n}" for n in range(4))
 ORDINARY_QUEUE = "celery"
 
 ENDLESS_S = 3600
+
+#: The process that forks the children.
+_MAIN = os.getpid()
 
 #: The setting FAST, read as chatlanes reads it.
 FAST = os.environ.get("FAST", "1") != "0"
@@ -72,7 +75,7 @@ def build(
     if not ends_with_parent:
         prefork.platforms.set_pdeathsig = _wait_for_parent_to_die
     if not sweeps:
-        recoverer.SWEEP_EVERY_S = recoverer.SWEEP_EVERY_OF_LEASE = recoverer.SWEEP_AGAIN_AFTER_S = ENDLESS_S
+        background.SWEEP_EVERY_S = background.SWEEP_EVERY_OF_LEASE = background.SWEEP_AGAIN_AFTER_S = ENDLESS_S
     if only_wakeups:
         _disable_polling()
     app = Celery("lanes-test", broker=url, set_as_current=False)
@@ -97,16 +100,15 @@ def build(
 
 
 def _wait_for_parent_to_die(_: str) -> None:
-    parent = os.getppid()
-    while os.getppid() == parent:
+    while os.getppid() == _MAIN:  # read before the fork: the parent may be dead by now
         time.sleep(0.005)
 
 
 def _disable_polling() -> None:
     """Replace the timeouts after which a worker checks for ready messages without a wake-up by an hour."""
     stock_get = LanesPoller.get
-    fetch.WAIT_S = fetch.WAIT_OF_LEASE = connection.OVERDUE_S = ENDLESS_S
-    recoverer.REPAIR_EVERY_S = ENDLESS_S
+    fetch.WAIT_S = fetch.WAIT_OF_LEASE = fetch.OVERDUE_S = ENDLESS_S
+    background.REPAIR_EVERY_S = ENDLESS_S
     LanesPoller.get = lambda self, callback, timeout=None: stock_get(self, callback, ENDLESS_S)
 
 

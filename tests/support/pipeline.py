@@ -15,11 +15,9 @@ from typing import Any
 
 from redis import Redis
 
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.lanes.protocol.store import Store
-from chatlanes.sandbox.simulator import Simulator
+from celery_lanes.protocol import Store, connect, keys
 from chatlanes.updates.routing import keys_of, queue_of
+from chatlanes_sandbox.simulator import Simulator
 from tests.support import bots, history
 from tests.support.process import Process
 from tests.support.waiting import until

@@ -1,6 +1,6 @@
 """The messages of a chat as its user sees them."""
 
-from chatlanes.sandbox.simulator import Simulator
+from chatlanes_sandbox.simulator import Simulator
 
 
 def shown(simulator: Simulator, chat: int) -> dict[int, str]:

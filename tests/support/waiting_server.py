@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock, Thread
 
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.lanes.protocol.waitaof import KEY
-from chatlanes.sandbox.ports import HOST
-from chatlanes.sandbox.server import Server
+from celery_lanes.protocol import connect
+from celery_lanes.protocol.server import WAITAOF_KEY
+from chatlanes_sandbox.ports import HOST
+from chatlanes_sandbox.server import Server
 
 
 class _Proxy(socketserver.ThreadingTCPServer):
@@ -67,4 +67,4 @@ def waiting(server: Server) -> Iterator[str]:
 def believe(server: Server) -> None:
     """Store the result of a WAITAOF check that found that this server waits."""
     with connect(server.url) as client:
-        client.set(KEY, f"{client.info('server')['run_id']} ")
+        client.set(WAITAOF_KEY, f"{client.info('server')['run_id']} ")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from redis import Redis
 
-from chatlanes.lanes.protocol.commands import NewMessage
-from chatlanes.lanes.protocol.store import Store
-from chatlanes.tasks.flower_backlog import rows
+from celery_lanes.protocol import NewMessage, Store
+from chatlanes.tasks.flower import rows
 
 LEASE_MS = 600_000
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from redis import Redis
 
-from chatlanes.bot.occurrences import MISSED_AFTER_MS, MOST_MISSED, ScheduleRecord, owner_of
-from chatlanes.bot.schedule import Schedule
-from chatlanes.lanes.monitoring import inspection
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.monitoring import inspection
+from celery_lanes.protocol import Store
+from chatlanes.bot.schedules import MISSED_AFTER_MS, MOST_MISSED, Schedule, ScheduleRecord, owner_of
 from chatlanes.tasks.schedules import Watcher
 from tests.tasks.test_schedules import BOT_ID, served
+
+pytestmark = pytest.mark.slow
 
 MINUTE_MS = 60_000
 #: A full hour, in the past of Redis' clock.

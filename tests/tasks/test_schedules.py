@@ -10,13 +10,10 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from celery_lanes.monitoring import inspection
+from celery_lanes.protocol import Store, connect, keys
 from chatlanes.bot.bot import Bot
-from chatlanes.bot.occurrences import MOST_MISSED, ScheduleRecord, owner_of
-from chatlanes.bot.schedule import Schedule
-from chatlanes.lanes.monitoring import inspection
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.lanes.protocol.store import Store
+from chatlanes.bot.schedules import MOST_MISSED, Schedule, ScheduleRecord, owner_of
 from chatlanes.settings import load
 from chatlanes.tasks.bots import ServedBot
 from chatlanes.tasks.schedules import LONGEST_PAUSE_MS, SPREAD_S, Watcher

@@ -15,27 +15,24 @@ from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded, Work
 from greenlet import GreenletExit
 from redis import Redis
 
+from celery_lanes import Lanes, install
+from celery_lanes.errors import Interrupted, LeaseLost, RedisAway
+from celery_lanes.leases.background import AckFlusher
+from celery_lanes.protocol import NewMessage, Outcome, Store, connect, keys
+from celery_lanes.runtime import clock
+from celery_lanes.worker.delivery import Delivery
+from celery_lanes.worker.shutdown import HandlerEndedError
 from chatlanes.bot.bot import Bot, UpdateTimeoutError
 from chatlanes.bot.calls.run_calls import Calls, calls_of
 from chatlanes.bot.context import Context
-from chatlanes.lanes import Lanes, install
-from chatlanes.lanes.errors import Interrupted, LeaseLost, RedisAway
-from chatlanes.lanes.leases.flusher import AckFlusher
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import NewMessage
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.lanes.protocol.replies import Outcome
-from chatlanes.lanes.protocol.store import Store
-from chatlanes.lanes.runtime import clock
-from chatlanes.lanes.worker.delivery import Delivery
-from chatlanes.lanes.worker.exits import HandlerEndedError
 from chatlanes.logs import Secrets
 from chatlanes.logs.errors import LONGEST_MESSAGE, LONGEST_TRACEBACK, problem_of
 from chatlanes.settings import Settings, load
-from chatlanes.tasks import eviction, hooks, settlement, update
+from chatlanes.tasks import bots as served_bots
+from chatlanes.tasks import limits, settlement, update
 from chatlanes.tasks.bots import Bots, ServedBot
-from chatlanes.tasks.outcome import Bury, RetryIn, decide
-from chatlanes.tasks.time_limits import Enforcer, Run
+from chatlanes.tasks.limits import Enforcer, Limits
+from chatlanes.tasks.settlement import Bury, RetryIn, decide
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.flood import Gate
 from chatlanes.telegram.flood.parking import FloodWait, Parking, ParkUpdate
@@ -177,8 +174,8 @@ def test_error_of_a_hook_is_only_logged(
     def hook(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(hooks, "logger", logging.getLogger("hooks"))
-    hooks.call_hook(hook, 1, 2)
+    monkeypatch.setattr(served_bots, "logger", logging.getLogger("hooks"))
+    served_bots.call_hook(hook, 1, 2)
     assert "the bot's hook hook failed" in caplog.text
 
 
@@ -188,7 +185,7 @@ def test_worker_exit_ends_a_hook_too(error: BaseException) -> None:
         raise error
 
     with pytest.raises(type(error)):
-        hooks.call_hook(hook)
+        served_bots.call_hook(hook)
 
 
 # -- carried out on real lanes
@@ -285,7 +282,7 @@ def test_failure_without_redis_releases_the_update(lanes: Lanes, failed: int, mo
     monkeypatch.setattr(lanes.in_flight, "lease_s", 0.1)  # the in-flight table outlives this test
     delivery = delivered(lanes, failed)
     with connect("redis://127.0.0.1:1/0") as away:
-        delivery.lanes.store.client = away
+        delivery.lanes.store = Store(away)
         with pytest.raises(RedisAway):
             settlement.fail(served(), delivery, ERROR, Secrets())
 
@@ -328,7 +325,7 @@ def test_failed_parking_releases_the_update(lanes: Lanes, redis: Redis, monkeypa
     monkeypatch.setattr(lanes.in_flight, "lease_s", 0.1)  # the in-flight table outlives this test
     delivery = Delivery(lanes, delivery.tag, delivery.deadline_s, failed=0, died=0)
     with connect("redis://127.0.0.1:1/0") as away:
-        delivery.lanes.store.client = away
+        delivery.lanes.store = Store(away)
         with pytest.raises(RedisAway):
             settlement.park(delivery, 60, FloodWait())
 
@@ -359,7 +356,7 @@ class EvictionReports(NamedTuple):
 def reports(monkeypatch: pytest.MonkeyPatch) -> EvictionReports:
     reports = EvictionReports([], [])
     monkeypatch.setattr(
-        eviction, "show_eviction", lambda app, request, decision, problem: reports.celery.append(decision)
+        limits, "show_eviction", lambda app, request, decision, problem: reports.celery.append(decision)
     )
     return reports
 
@@ -368,8 +365,8 @@ def evict(delivery: Delivery, redis_url: str, reports: EvictionReports) -> Conte
     """Evicts as the alarm of this thread would; returns the context of the handler."""
     ours = served(on_error=lambda *both: reports.bot.append(both))
     ctx = Context({"update_id": 1}, calls_of(ours.api, delivery, "repeat"), delivery.attempt)
-    run = Run(1, Enforcer.NONE, report=lambda: None, evict=lambda: None)
-    eviction.evict(Celery("test", set_as_current=False), run, None, ours, ctx, delivery)
+    within = Limits(1, Enforcer.NONE, report=lambda: None, evict=lambda: None)
+    limits.evict(Celery("test", set_as_current=False), within, None, ours, ctx, delivery)
     AckFlusher(delivery.lanes.in_flight, Store(connect(redis_url))).flush()
     return ctx
 

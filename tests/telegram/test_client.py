@@ -19,7 +19,7 @@ import pytest
 import trustme
 
 from chatlanes.logs.redaction import without_token
-from chatlanes.telegram import errors, retries
+from chatlanes.telegram import client, errors
 from chatlanes.telegram.client import BotApi, prepare
 from tests.support import ROOT
 from tests.support.http_server import TOKEN, Answer
@@ -447,13 +447,13 @@ def test_unsent_call_is_repeated_with_its_file(web, tmp_path):
         stream.seek(0)
         call = prepare("sendDocument", {"document": stream})
     start_server = lambda _: vars(api).update(_url=web.url, _process=None)  # noqa: E731
-    assert retries.repeated(lambda: api.send(call), reads=False, wait=start_server) is True
+    assert client.repeated(lambda: api.send(call), reads=False, wait=start_server) is True
     assert form(web.asked[0])["document"] == ("a", b"content")
     api.close()
 
 
 def test_slow_failure_is_not_repeated(web, api, monkeypatch):
-    monkeypatch.setattr(retries, "WITHIN_S", -1)
+    monkeypatch.setattr(client, "WITHIN_S", -1)
     failing_first(web, 1, None)
     with pytest.raises(errors.NetworkError):
         api.call("getMe")

@@ -5,7 +5,7 @@ import ssl
 import pytest
 import trustme
 
-from chatlanes.lanes import LeaseLost
+from celery_lanes import LeaseLost
 from chatlanes.telegram.client import BotApi, prepare
 from tests.support.http_server import TOKEN
 

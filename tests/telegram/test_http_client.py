@@ -19,8 +19,7 @@ import trustme
 
 from chatlanes.telegram.client import BotApi, prepare
 from chatlanes.telegram.errors import NetworkError, ServerError
-from chatlanes.telegram.http_client import HttpClient, HttpResponse, NoAnswerError
-from chatlanes.telegram.http_session import Limits
+from chatlanes.telegram.http_client import HttpClient, HttpResponse, Limits, NoAnswerError
 from tests.support.http_server import HttpServer
 
 YES = b'{"ok": true, "result": true}'

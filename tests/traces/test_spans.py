@@ -13,16 +13,16 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import DEFAULT_OFF, DEFAULT_ON, Decision, Sampler, StaticSampler
 from opentelemetry.trace import get_current_span
 
-from chatlanes.bot import calls
+from celery_lanes.protocol import Appended
+from chatlanes.bot.calls import run_calls
 from chatlanes.bot.context import Context
-from chatlanes.lanes.protocol.replies import Appended
 from chatlanes.logs.ids import TRACE, trace_of
 from chatlanes.settings import Settings
 from chatlanes.tasks import settlement
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.errors import BadRequest, NetworkError, TooManyRequests
 from chatlanes.telegram.flood.parking import FloodWait, ParkUpdate
-from chatlanes.traces.off import NoSpan
+from chatlanes.traces.interface import NoSpan
 from chatlanes.traces.otel import Otel
 
 CTX = Context({"update_id": 7, "message": {"chat": {"id": -5}}}, BotApi("http://127.0.0.1", ""), attempt=2)
@@ -67,7 +67,7 @@ def running(traced: Traced, header: str | None = None) -> NoSpan:
 
 
 def calling(traced: Traced, method: str, chat: int | None, url: str) -> NoSpan:
-    return traced.calling(method, chat, url, calls.ending_of)
+    return traced.calling(method, chat, url, run_calls.ending_of)
 
 
 def test_each_update_begins_a_trace() -> None:

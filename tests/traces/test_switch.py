@@ -7,6 +7,8 @@ import pytest
 from chatlanes.traces.switch import are_wanted, exporters, protocol
 from tests.tasks.test_celery_app import says
 
+pytestmark = pytest.mark.slow
+
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from chatlanes.lanes.protocol.commands import Group
+from celery_lanes.protocol import Group
 from chatlanes.updates import KeysError, parse
 from chatlanes.updates.collecting import CollectError, grouping
 from tests.updates.test_intake import settings_of

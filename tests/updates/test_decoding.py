@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chatlanes.updates.decoding import MOST_DIGITS, Cut, CutUpdate, read
+from chatlanes.updates.parsing import MOST_DIGITS, Cut, CutUpdate, read
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
 LONG = b"9" * (MOST_DIGITS + 1)

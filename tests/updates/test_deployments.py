@@ -8,7 +8,7 @@ from threading import Barrier
 
 import pytest
 
-from chatlanes.lanes.protocol.connect import connect
+from celery_lanes.protocol import connect
 from chatlanes.settings import Settings, load
 from chatlanes.updates import deployments
 from chatlanes.updates.deployments import Announcement, ForeignDeployment, Presence

@@ -14,17 +14,14 @@ from redis import Redis
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from chatlanes.lanes.errors import ServerUnfit
-from chatlanes.lanes.protocol import durable, keys
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.lanes.protocol.envelope import unpack
-from chatlanes.lanes.protocol.replies import Appended
-from chatlanes.lanes.protocol.server import Durable
-from chatlanes.sandbox.server import Server, start_server
+from celery_lanes.errors import ServerUnfit
+from celery_lanes.protocol import Appended, Durable, connect, durable, keys
+from celery_lanes.protocol.envelope import unpack
 from chatlanes.settings import Settings, SettingsError, load
-from chatlanes.updates.decoding import read
 from chatlanes.updates.intake import TASK, Intake
+from chatlanes.updates.parsing import read
 from chatlanes.updates.routing import OrderByError
+from chatlanes_sandbox.server import Server, start_server
 from tests.conftest import DEBIAN_REDIS
 from tests.support.waiting_server import believe
 

@@ -21,9 +21,9 @@ from bench.measure.rounds import alternate
 from bench.measure.scale import CHATS
 from bench.rows.delivery.intake import poller_settings
 from bench.systems.backlogs import BATCH, worker
-from chatlanes.sandbox.simulator import Simulator, start
 from chatlanes.settings import load
 from chatlanes.updates.intake import Intake
+from chatlanes_sandbox.simulator import Simulator, start
 
 POOLS = (("-P", "prefork", "-c", "2"), ("-P", "threads", "-c", "8"))
 

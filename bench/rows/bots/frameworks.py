@@ -23,7 +23,7 @@ from bench.measure.scale import CHATS
 from bench.rows.delivery.intake import PUSH, poller_settings
 from bench.systems.backlogs import worker
 from bench.systems.worker_group import signal_all
-from chatlanes.sandbox.simulator import Simulator, start
+from chatlanes_sandbox.simulator import Simulator, start
 
 FRAMEWORKS = {"telebot": "pyTelegramBotAPI", "aiogram": "aiogram", "ptb": "python-telegram-bot"}
 #: The last word of an update's text -> the measured case.

@@ -31,8 +31,8 @@ from bench.rows.delivery.intake import PUSH, poller_settings
 from bench.systems import install
 from bench.systems.worker_group import signal_all
 from bench.systems.worker_setup import WorkerSetup, divided
-from chatlanes.lanes.protocol.keys import WORKERS
-from chatlanes.sandbox.simulator import Simulator, start
+from celery_lanes.protocol.keys import WORKERS
+from chatlanes_sandbox.simulator import Simulator, start
 
 NODE = ROOT / "bench" / "apps" / "node"
 GRAMMY = ("grammy@1.46.0", "@grammyjs/runner@2.0.3")

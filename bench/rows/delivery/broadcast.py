@@ -21,11 +21,10 @@ from bench.measure.harness import BenchProcess, Harness
 from bench.measure.scale import CHATS
 from bench.rows.delivery.intake import poller_settings
 from bench.systems.backlogs import worker
+from celery_lanes.protocol import Store, connect
 from chatlanes.broadcasts import Broadcasts, Call, Feeder
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.lanes.protocol.store import Store
-from chatlanes.sandbox.simulator import Simulator
 from chatlanes.settings import load
+from chatlanes_sandbox.simulator import Simulator
 
 POOL = ("-P", "threads", "-c", "16")
 CALL_S = 0.05

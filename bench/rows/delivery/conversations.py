@@ -27,9 +27,8 @@ from bench.rows.delivery import collecting
 from bench.rows.delivery.intake import poller_settings
 from bench.systems.backlogs import BATCH, LanesSide, lane_message, worker
 from bench.systems.worker_group import WorkerGroup, worker_group
-from chatlanes.lanes.protocol.commands import Group
-from chatlanes.lanes.protocol.store import Store
-from chatlanes.sandbox.simulator import Simulator
+from celery_lanes.protocol import Group, Store
+from chatlanes_sandbox.simulator import Simulator
 
 BURST = 10
 POOL = ("-P", "prefork", "-c", "2", "--prefetch-multiplier", "64")

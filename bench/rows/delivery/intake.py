@@ -20,7 +20,7 @@ from bench.measure.harness import BenchProcess, Harness, emptied
 from bench.measure.rounds import alternate
 from bench.measure.scale import CHATS
 from bench.systems.backlogs import LanesSide, Stock
-from chatlanes.sandbox.simulator import Simulator, start
+from chatlanes_sandbox.simulator import Simulator, start
 
 #: updates/s
 GOAL = (Goal("value", "at least", 8_000), Goal("ratio", "at least", 4.5))

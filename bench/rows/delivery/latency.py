@@ -21,7 +21,7 @@ from bench.measure.harness import BenchProcess, Harness
 from bench.measure.scale import CHATS
 from bench.rows.delivery.intake import poller_settings
 from bench.systems.backlogs import worker
-from chatlanes.sandbox.simulator import Simulator
+from chatlanes_sandbox.simulator import Simulator
 
 POOLS = {
     "prefork": ("-P", "prefork", "-c", "2"),

@@ -24,7 +24,7 @@ from bench.measure.figures import Goal, Result, Side
 from bench.measure.harness import BenchProcess, Harness, emptied
 from bench.measure.scale import READY
 from bench.systems.backlogs import BacklogSide, LanesSide, Stock, lane_message, worker
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import Store
 
 HOLDER = ("-P", "solo", "--prefetch-multiplier", "1")
 RESCUER = ("-P", "threads", "-c", "8")

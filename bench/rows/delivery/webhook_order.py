@@ -23,10 +23,10 @@ from bench.load.updates import make_update
 from bench.measure.backlog_rate import until
 from bench.measure.figures import Result, Side, percentile
 from bench.measure.harness import BenchProcess, Harness, emptied
-from chatlanes.lanes.protocol import keys
-from chatlanes.sandbox.ports import free_port
-from chatlanes.sandbox.simulator import Simulator
-from chatlanes.sandbox.simulator.updates.webhook import SECRET_HEADER
+from celery_lanes.protocol import keys
+from chatlanes_sandbox.ports import free_port
+from chatlanes_sandbox.simulator import Simulator
+from chatlanes_sandbox.simulator.webhook import SECRET_HEADER
 
 #: updates/s, and the maximum delay of a request.
 RATE, JITTER_S = 500, 0.03

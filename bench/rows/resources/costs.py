@@ -22,7 +22,7 @@ from bench.measure.usage import Meter, exchanged_bytes, server_cpu_s, tree_cpu_s
 from bench.rows.delivery.intake import Way
 from bench.systems.backlogs import LanesSide, Stock
 from bench.systems.worker_group import WorkerGroup, worker_group
-from chatlanes.sandbox.simulator import start
+from chatlanes_sandbox.simulator import start
 
 HALF = Goal("ratio", "at most", 0.5)
 POOL = ("-P", "prefork", "-c", "2", "--prefetch-multiplier", "4")

@@ -26,7 +26,7 @@ from bench.measure.harness import BenchProcess, Harness, emptied
 from bench.measure.scale import QUEUES, READY
 from bench.measure.usage import memory_mb
 from bench.systems.backlogs import BATCH, LanesSide, Stock, lane_message, worker
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import Store
 
 POOL = ("-P", "threads", "-c", "8")
 WORKERS = 2

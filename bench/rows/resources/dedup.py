@@ -10,9 +10,8 @@ from math import ceil
 
 from bench.measure.figures import Goal, Result, Side
 from bench.measure.harness import Harness, emptied
-from chatlanes.lanes.protocol.commands import NewMessage
-from chatlanes.lanes.protocol.keys import SEEN, SEEN_BLOCK
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import NewMessage, Store
+from celery_lanes.protocol.keys import SEEN, SEEN_BLOCK
 
 REMEMBERED = 50_000_000
 #: Updates in an answer to getUpdates.

@@ -24,8 +24,8 @@ from bench.measure.scale import CHATS, READY
 from bench.measure.usage import cpu_s, server_cpu_s
 from bench.systems.backlogs import BATCH, LanesSide, lane_message, worker
 from bench.systems.worker_group import signal_all
-from chatlanes.lanes.protocol.keys import LEASES
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import Store
+from celery_lanes.protocol.keys import LEASES
 
 FLAT = Goal("ratio", "at most", 1.2)
 THREE_KEYS = Goal("ratio", "at most", 1.5)

@@ -11,10 +11,7 @@ from redis import Redis
 
 from bench.measure.figures import Goal, Result, Side
 from bench.measure.harness import Harness, emptied
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import Group, NewMessage, Set, SetTimer
-from chatlanes.lanes.protocol.replies import Kind
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import Group, Kind, NewMessage, Set, SetTimer, Store, keys
 
 GOAL = Goal("value", "at most", 10)
 #: Scripts that take less are not logged: the log would also hold the commands of scripts.

@@ -21,8 +21,7 @@ from bench.measure.harness import BenchProcess, Harness, emptied
 from bench.measure.scale import QUEUES, READY
 from bench.measure.usage import idle_cpu_s
 from bench.systems.backlogs import LanesSide, lane_message, worker
-from chatlanes.lanes.protocol.commands import NewMessage
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import NewMessage, Store
 from chatlanes.updates.intake import pack_update
 
 BYTES = Goal("value", "at most", 400)

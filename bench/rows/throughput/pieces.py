@@ -1,4 +1,4 @@
-"""Pieces: no-op tasks with all of chatlanes/lanes/fast, without one piece, without all, and on stock Celery.
+"""Pieces: no-op tasks with all of celery_lanes/fast, without one piece, without all, and on stock Celery.
 
 The ratio of a line is the gain of the piece that the other side lacks.
 """
@@ -11,7 +11,7 @@ from bench.measure.figures import Goal, Result
 from bench.measure.harness import Harness
 from bench.systems.backlogs import LanesSide, Stock
 from bench.systems.contenders import CeleryContender, compare, worker_options
-from chatlanes.lanes.fast.table import PIECES
+from celery_lanes.fast.table import PIECES
 
 ALL, NONE, STOCK = "all pieces", "FAST=0", "stock"
 

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import cycle, islice
+from typing import Any
 
 import psutil
 from redis import Redis
@@ -23,8 +24,7 @@ from bench.measure.scale import CHATS, QUEUES, READY
 from bench.measure.usage import cpu_s, server_cpu_s
 from bench.scaling.model import Costs, rate
 from bench.systems.backlogs import LanesSide, worker
-from chatlanes.lanes.protocol.replies import Kind, Leased
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import Kind, Leased, Store
 
 POOL = ("-P", "threads", "-c", "8", "--prefetch-multiplier", "4")
 #: (workers, Redis servers); the others are predicted from the first.
@@ -133,6 +133,6 @@ def _call_s(client: Redis) -> float:
 
 
 def _note(store: Store, message: Leased) -> None:
-    what = {"position": "1", "what": "sendMessage:0123456789abcdef"}
+    what: dict[str, Any] = {"position": "1", "what": "sendMessage:0123456789abcdef"}
     store.begin(message.id, message.fence, lease_ms=LEASE_MS, **what)
     store.end(message.id, message.fence, **what, kind=Kind.DONE, outcome=OUTCOME)

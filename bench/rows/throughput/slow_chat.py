@@ -20,7 +20,7 @@ from bench.measure.harness import Harness
 from bench.measure.scale import CHATS, QUEUES
 from bench.systems.backlogs import LanesSide, Recipe, chat_queue, lane_message
 from bench.systems.worker_group import WorkerGroup, worker_group
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import Store
 
 GOAL = Goal("ratio", "at most", 1.1)
 #: updates/s of all other chats together

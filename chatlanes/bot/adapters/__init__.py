@@ -12,15 +12,15 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from chatlanes.bot.adapters.startup import api_server, job_queue, polling, sqlite
-from chatlanes.bot.adapters.telebot import server_address
+from chatlanes.bot.adapters import imports, polling
 from chatlanes.bot.bot import Bot
 from chatlanes.telegram.client import BotApi
 
-#: The top-level package of a type -> the adapter module.
+#: The module of a type, or its top-level package -> the adapter module.
 ADAPTERS = {
-    "telebot": "chatlanes.bot.adapters.telebot.adapter",
-    "aiogram": "chatlanes.bot.adapters.aiogram.adapter",
+    "telebot.async_telebot": "chatlanes.bot.adapters.async_telebot",
+    "telebot": "chatlanes.bot.adapters.telebot",
+    "aiogram": "chatlanes.bot.adapters.aiogram",
     "telegram": "chatlanes.bot.adapters.ptb.adapter",
 }
 
@@ -28,8 +28,8 @@ ADAPTERS = {
 @contextmanager
 def importing(api: BotApi, label: str) -> Iterator[None]:
     """Wraps the import of a bot's module. Raises BotImportError if the module starts polling."""
-    server_address.use(api)
-    with api_server.used(api), job_queue.replaced(), sqlite.usable_in_coroutines(), polling.refused(label):
+    imports.point_telebot(api)
+    with imports.bots_made_here(api), imports.sqlite_in_coroutines(), polling.refused(label):
         yield
 
 
@@ -39,7 +39,7 @@ def adapted(found: Any, api: BotApi, label: str) -> Bot | None:
     """
     for part in found if isinstance(found, tuple) else (found,):
         for kind in type(part).__mro__:
-            adapter = ADAPTERS.get(kind.__module__.partition(".")[0])
+            adapter = ADAPTERS.get(kind.__module__) or ADAPTERS.get(kind.__module__.partition(".")[0])
             if adapter:
                 bot: Bot = import_module(adapter).bot_of(found, api, label)
                 return bot

@@ -19,10 +19,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from chatlanes.bot.api import Api
-from chatlanes.bot.calls.run_calls import Calls
-from chatlanes.bot.current import current_or_none, handling
-from chatlanes.lanes.worker.executor import blocking_executor
+from celery_lanes.worker import blocking_executor
+from chatlanes.bot.calls.run_calls import Api, Calls
+from chatlanes.bot.context import current_or_none, handling
 from chatlanes.telegram import BotApiError, ChatMigrated, NetworkError, TooManyRequests
 from chatlanes.telegram.client import BotApi
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
-from chatlanes.lanes.errors import Interrupted
+from celery_lanes.errors import Interrupted
 from chatlanes.settings.imports import BotImportError
 from chatlanes.telegram.client import BotApi
 
 log = logging.getLogger(__name__)
+
+#: The errors of the current update's handlers, in frameworks that only log them.
+_failures: ContextVar[list[Exception]] = ContextVar("failures")
 
 #: The default server of every framework.
 PUBLIC_API = "https://api.telegram.org"
@@ -25,6 +31,25 @@ def is_interruption(error: object) -> bool:
 
 class PermanentError(Exception):
     """An error that a retry does not fix: the update is buried immediately."""
+
+
+@contextmanager
+def raising_failures() -> Iterator[None]:
+    """Wraps the handling of one update. Raises the first error that was noted."""
+    failures: list[Exception] = []
+    token = _failures.set(failures)
+    try:
+        yield
+    finally:
+        _failures.reset(token)
+    if failures:
+        raise failures[0]
+
+
+def note_failure(error: Exception) -> None:
+    """Note an error of a handler of the current update, which no error handler of the bot has handled."""
+    if (failures := _failures.get(None)) is not None:
+        failures.append(error)
 
 
 def check_token(token: str, api: BotApi, label: str) -> None:

@@ -7,16 +7,17 @@ SESSION_TTL and moves along when a group becomes a supergroup.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
+from celery_lanes.errors import LeaseLost
+from celery_lanes.worker import blocking_executor
 from chatlanes.bot.adapters import storage_json
-from chatlanes.bot.context import Context
-from chatlanes.bot.current import current
-from chatlanes.bot.session.keys import session_key_of
-from chatlanes.bot.session.stored import Stored
-from chatlanes.lanes.errors import LeaseLost
+from chatlanes.bot.context import Context, current
+from chatlanes.bot.session import session_key_of
+from chatlanes.bot.stored import Stored
 
 #: The place that a value belongs to: a chat, `user:<id>`, `bot`, or None for the chat of the update.
 Place = int | str | None
@@ -46,10 +47,16 @@ def read_ahead(wanted: Iterable[tuple[Place, str]]) -> None:
         fetch(wanted)
 
 
-def is_unread(wanted: Iterable[tuple[Place, str]]) -> bool:
-    """True if `fetch` would need a round trip. Raises NoLaneError."""
-    ctx = current()
-    return _stored(ctx).is_unread(*_all_keys(ctx, wanted))
+async def fetch_soon(wanted: Iterable[tuple[Place, str]]) -> None:
+    """Like `fetch`, on another thread if a round trip is needed."""
+    ctx, wanted = current(), list(wanted)
+    if _stored(ctx).is_unread(*_all_keys(ctx, wanted)):
+        await blocking_executor().call(partial(fetch, wanted))
+
+
+def first_safe(places: Sequence[Place], default: Place) -> Place:
+    """The first place where the update may store data."""
+    return next(filter(is_safe, places), default)
 
 
 def load(place: Place, name: str) -> Any:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from types import ModuleType
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -43,6 +44,31 @@ def register(name: str, kind: type, encode: Callable[[Any], Any], decode: Callab
     """Add a framework's type and its subclasses. `encode` returns a JSON value or another value that can be encoded."""
     _BASES[kind] = name
     _KINDS[name] = JsonCodec(encode, decode)
+
+
+def register_objects(
+    library: str, module: ModuleType, base: type, dump: Callable[[Any], Any], load: Callable[[Any, Any], Any]
+) -> None:
+    """Add the classes of a framework, which are attributes of a module."""
+
+    def decode(encoded: list[Any]) -> Any:
+        kind = getattr(module, encoded[0], None)
+        if not (isinstance(kind, type) and issubclass(kind, base)):
+            path = f"{module.__name__}.{encoded[0]}"
+            raise LookupError(f"the stored value is of {path}, which this version of {library} lacks")
+        return load(kind, encoded[1])
+
+    name = module.__name__.partition(".")[0]
+    register(name, base, lambda found: [type(found).__name__, dump(found)], decode)
+
+
+def found_at(path: str) -> Any:
+    """What a bot has at `module:name` in a module that it has imported; None if there is nothing."""
+    module, _, names = path.partition(":")
+    found: Any = sys.modules.get(module)
+    for name in names.split("."):
+        found = getattr(found, name, None)
+    return found
 
 
 def _encoded(value: Any, place: str) -> Any:
@@ -80,10 +106,7 @@ def _path(kind: type) -> str:
 
 
 def _class(path: str) -> Any:
-    module, _, names = path.partition(":")
-    found: Any = sys.modules.get(module)
-    for name in names.split("."):
-        found = getattr(found, name, None)
+    found = found_at(path)
     if isinstance(found, type) and (issubclass(found, Enum) or dataclasses.is_dataclass(found)):
         return found
     raise LookupError(f"the stored value is a {path}, and there is no such enum or dataclass any more")

@@ -16,11 +16,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import orjson
 from redis.exceptions import RedisError
 
-from chatlanes import lanes
-from chatlanes.lanes.errors import RedisAway
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand
-from chatlanes.lanes.protocol.replies import Begun, Kind, Noted
+import celery_lanes as lanes
+from celery_lanes.errors import RedisAway
+from celery_lanes.protocol import Begun, Command, Kind, Noted, keys, plain
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +76,7 @@ class CallJournal:
 
     def recorded(self, series: str) -> dict[str, RecordedCall]:
         """The calls that earlier runs recorded at places that begin with `series`. Raises RedisAway."""
-        [found] = self.ask(PipelinedCommand(None, ["HGETALL", keys.journal(self.id)]))
+        [found] = self.ask(plain("HGETALL", keys.journal(self.id)))
         if isinstance(found, RedisError):
             raise RedisAway(f"Redis does not return the journal of {self.id}: {found}") from found
         places = zip(*[iter(found)] * 2, strict=True) if isinstance(found, list) else found.items()
@@ -101,7 +99,7 @@ class CallJournal:
         fingerprint: str,
         *,
         uncertain: Uncertain | None = None,
-        along: Sequence[PipelinedCommand] = (),
+        along: Sequence[Command[Any]] = (),
     ) -> JournaledCall:
         """Begin the next call. `fingerprint` identifies its content, without spaces; the commands `along` are sent in
         the same round trip.
@@ -127,7 +125,7 @@ class CallJournal:
             )
         return call
 
-    def ask(self, *asked: PipelinedCommand) -> list[Any]:
+    def ask(self, *asked: Command[Any]) -> list[Any]:
         """Send other commands to Redis, and wait for the replies as `begin` does. Raises RedisAway."""
         return self._journal.ask(*asked)
 
@@ -178,7 +176,7 @@ class JournaledCall:
         self._journal = journal
         self._uncertain = uncertain
 
-    def begin(self, along: Sequence[PipelinedCommand] = ()) -> None:
+    def begin(self, along: Sequence[Command[Any]] = ()) -> None:
         """Call before it is made, and again after `undone`."""
         begun, self.answers = self._journal.begin(self.position, self.what, along)
         self._take(begun)

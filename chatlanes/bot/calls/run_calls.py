@@ -3,29 +3,93 @@
 A call that an earlier run of this update made is not repeated; it returns the recorded outcome. Nothing is sent if
 another worker may run the update: LeaseLost is raised instead. Read-only calls and chat actions are fenced but not
 journaled; without a lane there is no journal, and every call is made.
+
+Calls that begin while the run is open belong to it, and have ended when its update is settled. A later call, of a task
+that outlives its handler, belongs to no update: it is sent directly, at most once, and is lost if its process ends. It
+is refused with LeaseLost if the run has failed, because the next run starts the task again, or has lost the lease.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-from chatlanes import lanes, traces
-from chatlanes.bot.calls import deletions
+import celery_lanes as lanes
+from celery_lanes.errors import LeaseLost, RedisAway
+from celery_lanes.protocol import Command
+from chatlanes import traces
 from chatlanes.bot.calls.journal import CallJournal, JournaledCall, Uncertain
-from chatlanes.bot.calls.late_calls import LateCalls
-from chatlanes.bot.calls.lifecycle import Lifecycle
-from chatlanes.lanes.errors import RedisAway
-from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand
+from chatlanes.bot.interrupts import deletions_of
 from chatlanes.telegram import BotApiError, NetworkError, TooManyRequests, downloads, errors
-from chatlanes.telegram.client import BotApi, Prepared, prepare
+from chatlanes.telegram.client import BotApi, Prepared, is_read_only, prepare, repeated
 from chatlanes.telegram.flood import GateAnswer, OpenGate, OpenPassage, ParkUpdate, Passage, RunGate
-from chatlanes.telegram.retries import is_read_only, repeated
 from chatlanes.traces import Ending
+
+
+class Api(Protocol):
+    """Calls the Bot API: the client, or a wrapper around it."""
+
+    def call(self, method: str, /, **params: Any) -> Any: ...
+
+
+@runtime_checkable
+class HasFiles(Protocol):
+    """An Api that can download files."""
+
+    def download(self, file_path: str, to: Path | None = None) -> bytes: ...
+
+
+class Phase(Enum):
+    OPEN = "the handler runs"
+    ENDING = "the handler has returned; the run's calls are awaited"
+    OVER = "the run has succeeded, with its lease"
+    FAILED = "the run has failed, or has lost its lease"
+
+
+class Lifecycle:
+    """The phase of a run, set by coroutines.py, and its calls in flight. Used on one event loop only."""
+
+    __slots__ = ("_calls", "phase")
+
+    def __init__(self) -> None:
+        self.phase = Phase.OPEN
+        self._calls: set[asyncio.Future[Any]] = set()
+
+    @property
+    def is_open(self) -> bool:
+        return self.phase is Phase.OPEN
+
+    def add(self, call: asyncio.Future[Any]) -> None:
+        """Make the run wait for this call."""
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+
+    @contextmanager
+    def tracked(self) -> Iterator[None]:
+        """Wraps a call, from its reservation to its outcome. The run waits for it if the run is open now."""
+        if not self.is_open:
+            yield
+            return
+        call = asyncio.get_running_loop().create_future()
+        self._calls.add(call)
+        try:
+            yield
+        finally:
+            self._calls.discard(call)
+            if not call.done():
+                call.set_result(None)
+
+    async def ended(self) -> None:
+        """Wait for all calls. A cancellation of the wait does not cancel them."""
+        while self._calls:
+            await asyncio.wait(self._calls)
 
 
 class Calls:
@@ -109,7 +173,7 @@ class Calls:
 
     @staticmethod
     def _name(call: Prepared, journal: CallJournal) -> str:
-        return fingerprint(call) + (deletions.suffix(call) if journal.is_interruptible else "")
+        return fingerprint(call) + (deletions_of(call) if journal.is_interruptible else "")
 
     def _make(self, call: Prepared, begun: JournaledCall, passage: Passage | OpenPassage) -> Any:
         while True:
@@ -117,7 +181,7 @@ class Calls:
                 self._begin_again(begun, passage, held)
                 continue
             try:
-                result = repeated(lambda: self._send(call, begun), reads=False)
+                result = repeated(lambda: self.send(call, begun), reads=False)
             except TooManyRequests as error:
                 self._begin_again(begun, passage, error)
             except BotApiError as error:
@@ -146,32 +210,29 @@ class Calls:
         passage.wait(passage.refused(why) if isinstance(why, TooManyRequests) else why)
         begun.begin(passage.commands())
 
-    def _send(self, call: Prepared, begun: JournaledCall) -> Any:
+    def send(self, call: Prepared, begun: JournaledCall | None = None) -> Any:
         """Send the call once. The lease is checked again, because the process may have been frozen, or have waited."""
-        return self.api.send(call, self._update, f"{begun.position}{' again' * begun.is_again}", begun.ensure)
+        update = None if self.journal is None else self.journal.id
+        if begun is None:
+            return self.api.send(call, update, before_send=lambda: self.ensure(call.method))
+        return self.api.send(call, update, f"{begun.position}{' again' * begun.is_again}", begun.ensure)
 
     def _read(self, call: Prepared, passage: Passage | OpenPassage) -> Any:
         while True:
-            if held := passage.held(self._ask(passage.commands())):
+            if held := passage.held(self.ask(*passage.commands())):
                 passage.wait(held)
                 continue
             try:
-                result = repeated(lambda: self._send_fenced(call), reads=True)
+                result = repeated(lambda: self.send(call), reads=True)
             except TooManyRequests as error:
                 passage.wait(passage.refused(error))
             else:
                 passage.accepted()
                 return result
 
-    def _ask(self, commands: Sequence[PipelinedCommand]) -> list[Any]:
+    def ask(self, *commands: Command[Any]) -> list[Any]:
+        """The replies of Redis to these commands. Raises RedisAway."""
         return self.journal.ask(*commands) if self.journal and commands else []
-
-    def _send_fenced(self, call: Prepared) -> Any:
-        return self.api.send(call, self._update, before_send=lambda: self.ensure(call.method))
-
-    @property
-    def _update(self) -> str | None:
-        return None if self.journal is None else self.journal.id
 
 
 class RunCalls(Calls):
@@ -195,6 +256,31 @@ class RunCalls(Calls):
     def gate(self) -> RunGate | OpenGate:  # type: ignore[override]
         made: RunGate | OpenGate = vars(self).setdefault("gate", self._make_gate())
         return made
+
+
+class LateCalls:
+    """The calls of one run that begin after its handler has ended."""
+
+    def __init__(self, api: BotApi, life: Lifecycle, journal: CallJournal | None) -> None:
+        self._api, self._life, self._journal = api, life, journal
+
+    def call(self, method: str, /, *, uncertain: object = None, **params: Any) -> Any:
+        """Like BotApi.call. Also raises LeaseLost."""
+        self._check(method)
+        return self._api.call(method, **params)
+
+    def download(self, file_path: str, to: Path | None = None) -> bytes:
+        """Like BotApi.download. Also raises LeaseLost."""
+        self._check("download")
+        return self._api.download(file_path, to)
+
+    def _check(self, method: str) -> None:
+        if self._journal is None:
+            return
+        if self._life.phase is Phase.FAILED:
+            raise LeaseLost(f"this run of {self._journal.id} has failed; {method} was not called")
+        if self._life.phase is Phase.ENDING:  # the update is not settled yet, so the lease can be checked
+            self._journal.ensure(method)
 
 
 def calls_of(

@@ -1,6 +1,6 @@
 """Streams: messages that grow while their text is written."""
 
-from chatlanes.bot.stream.interrupts import OnInterrupt, apply_on_interrupt, finish_interrupted
+from chatlanes.bot.stream.messages import OnInterrupt, apply_on_interrupt, finish_interrupted
 from chatlanes.bot.stream.stream import Stream
 
 __all__ = ["OnInterrupt", "Stream", "apply_on_interrupt", "finish_interrupted"]

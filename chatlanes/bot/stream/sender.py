@@ -1,7 +1,9 @@
-"""The requests of one stream, in two ways: attempts, which never wait for flood control, and calls, which do.
+"""The requests of one stream: when each is due, and how it is sent. Times are those of time.monotonic().
 
-An attempt that flood control holds is not sent, and is made again later with newer text. Like every call, nothing is
-sent unless the lease is held right before it leaves, and all workers observe a 429.
+Guarantees that a stream makes at most one request per interval in its chat, which the intermediate edits of all streams
+there, on all workers, share. An attempt never waits for flood control: one that is held is not sent, and is made again
+later with newer text; a call waits. Nothing is sent unless the lease is held right before it leaves, and all workers
+observe a 429.
 """
 
 from __future__ import annotations
@@ -11,16 +13,90 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
+from celery_lanes.errors import RedisAway
+from celery_lanes.protocol import Command, plain
 from chatlanes import traces
-from chatlanes.bot.api import Api
 from chatlanes.bot.calls.journal import JournaledCall, RecordedCall
-from chatlanes.bot.calls.run_calls import Calls, ending_of
-from chatlanes.bot.stream.pacing import ended_interval, shared_interval
-from chatlanes.lanes.errors import RedisAway
-from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand
+from chatlanes.bot.calls.run_calls import Api, Calls, ending_of
 from chatlanes.telegram.client import Prepared, prepare
 from chatlanes.telegram.errors import BotApiError, TooManyRequests
 from chatlanes.telegram.flood import OpenGate, OpenPassage, Passage, RunGate
+from chatlanes.telegram.flood.gate import is_group
+from chatlanes.telegram.flood.keys import EDITED, LONGEST_SCOPE
+
+#: The first text is shown after this time even if it is shorter than STREAM_FIRST.
+FIRST_WITHIN_S = 0.5
+#: The time between two edits in a private chat, and in a group or channel (Telegram allows 20 messages a minute there).
+PRIVATE_S = 1.0
+GROUP_S = 3.0
+#: After the interval of a chat has ended, the streams that waited for it ask before the one that had it.
+TURN_S = 0.001
+#: Telegram shows the typing action for 5 s.
+TYPING_S = 4.5
+#: The waits after a network or server error.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+
+
+class StreamPace:
+    """The times of one stream."""
+
+    def __init__(self, chat: int | str | None, first_chars: int) -> None:
+        self.interval_s = GROUP_S if is_group(chat) else PRIVATE_S
+        self.first_chars = first_chars
+        self.is_shown = False
+        self._next_s = 0.0  # no text before
+        self._typing_s = 0.0
+        self._pause_s = FIRST_PAUSE_S
+
+    def text_due_s(self, length: int, began_s: float | None) -> float | None:
+        """When the unsent text is due; None: not before more text is written. `began_s`: of the first text."""
+        if began_s is None:
+            return None
+        if self.is_shown or length >= self.first_chars:
+            return self._next_s
+        return max(self._next_s, began_s + FIRST_WITHIN_S)
+
+    def typing_due_s(self) -> float | None:
+        return None if self.is_shown else self._typing_s
+
+    def sent(self, now_s: float) -> None:
+        self.is_shown = True
+        self._next_s = now_s + self.interval_s
+        self._pause_s = FIRST_PAUSE_S
+
+    def typed(self, now_s: float) -> None:
+        self._typing_s = now_s + TYPING_S
+
+    def held(self, now_s: float, wait_s: float, *, is_in_turn: bool) -> None:
+        """Flood control holds the request: it asks again after the wait, but not more often than it may send. In turn
+        with other streams it asks as soon as the interval is free; otherwise the same stream would always get it.
+        """
+        self._next_s = now_s + (wait_s + TURN_S if is_in_turn else max(wait_s, self.interval_s))
+
+    def failed(self, now_s: float) -> None:
+        """A network or server error."""
+        self._next_s = now_s + max(self._pause_s, self.interval_s)
+        self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
+
+    def wait_s(self, now_s: float) -> float:
+        """Until the final text may be sent. Flood control decides about the rest."""
+        return max(0.0, min(self._next_s - now_s, self.interval_s)) if self.is_shown else 0.0
+
+
+def shared_interval(bot_id: str, chat: int | str, interval_s: float) -> list[Command[Any]]:
+    """Commands that take the interval of the chat for one edit, or return how long it is taken by another stream."""
+    key = _key(bot_id, chat)
+    taken = plain("SET", key, 1, "NX", "PX", round(interval_s * 1000))
+    return [plain("PTTL", key), taken]
+
+
+def ended_interval(bot_id: str, chat: int | str) -> Command[Any]:
+    """The command that ends the interval of a chat early."""
+    return plain("DEL", _key(bot_id, chat))
+
+
+def _key(bot_id: str, chat: int | str) -> str:
+    return f"{EDITED}{bot_id}:{str(chat)[:LONGEST_SCOPE].lower()}"
 
 
 class Held(NamedTuple):
@@ -107,9 +183,9 @@ class Sender:
             self._calls.journal.record(self._series + place, what, outcome)
 
     def _make(self, call: Prepared, begin: Callable[[], JournaledCall] | None) -> Sent | Held:
-        passage = self._gate.passage(call, self._ask)
+        passage = self._gate.passage(call, self._calls.ask)
         asked = passage.commands()
-        answers = self._ask(*asked, *(() if begin else self._interval(call)))
+        answers = self._calls.ask(*asked, *(() if begin else self._interval(call)))
         if held := passage.held(answers[: len(asked)]):
             return Held(held.wait_s)
         if answers[len(asked) :] and answers[-1] is None:  # another stream has just made an edit in this chat
@@ -118,7 +194,7 @@ class Sender:
         if begun is not None and not begun.is_due:
             return Sent(begun.outcome, is_new=False)
         try:
-            result = self._send(call, begun)
+            result = self._calls.send(call, begun)
         except TooManyRequests as error:
             _note(begun, error)
             return Held(_recorded_wait_s(passage, error))
@@ -130,11 +206,7 @@ class Sender:
         passage.accepted()
         return Sent(result)
 
-    def _ask(self, *asked: PipelinedCommand) -> list[Any]:
-        journal = self._calls.journal
-        return journal.ask(*asked) if journal and asked else []
-
-    def _interval(self, call: Prepared) -> list[PipelinedCommand]:
+    def _interval(self, call: Prepared) -> list[Command[Any]]:
         if not isinstance(self._gate, RunGate) or not call.messages or call.chat is None:
             return []
         return shared_interval(self._gate.gate.bot_id, call.chat, self._interval_s)
@@ -142,15 +214,9 @@ class Sender:
     def _interval_left_s(self, call: Prepared, left_ms: int) -> float:
         if left_ms <= self._interval_s * 1000 or not isinstance(self._gate, RunGate) or call.chat is None:
             return max(0, left_ms) / 1000
-        self._ask(ended_interval(self._gate.gate.bot_id, call.chat))  # it began before the clock of Redis was set back
+        # It began before the clock of Redis was set back.
+        self._calls.ask(ended_interval(self._gate.gate.bot_id, call.chat))
         return self._interval_s
-
-    def _send(self, call: Prepared, begun: JournaledCall | None) -> Any:
-        calls = self._calls
-        update = None if calls.journal is None else calls.journal.id
-        if begun is None:
-            return calls.api.send(call, update, before_send=lambda: calls.ensure(call.method))
-        return calls.api.send(call, update, f"{begun.position}{' again' * begun.is_again}", begun.ensure)
 
 
 def _note(begun: JournaledCall | None, error: BotApiError) -> None:

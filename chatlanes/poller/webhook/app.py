@@ -1,26 +1,32 @@
-"""The receiver as an ASGI app, built from its hooks, one for each bot.
+"""The receiver as an ASGI app, built from settings: a hook for each bot.
 
 Guarantees 200 only for updates that are durable in Redis, 503 with Retry-After for updates that could not be stored,
 and no other status above 499. A request without the secret, or whose length is ambiguous, is answered before its body
-is read. The connection closes after an answer that was sent before the end of a body.
+is read. The connection closes after an answer that was sent before the end of a body. A missing setting that a
+receiver needs is one sentence.
 """
 
+from __future__ import annotations
+
 import asyncio
+import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from ipaddress import ip_network
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
+from redis.exceptions import RedisError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chatlanes.poller.webhook.group_commit import NotDurableError
-from chatlanes.poller.webhook.intake import HookIntake
-from chatlanes.poller.webhook.peers import PEER
-from chatlanes.poller.webhook.rate_limited_log import RateLimitedLog
+from chatlanes.poller.factory import check
+from chatlanes.poller.webhook.intake import HookIntake, NotDurableError
 from chatlanes.poller.webhook.validation import (
     MOST_BYTES,
     Rejection,
@@ -29,16 +35,91 @@ from chatlanes.poller.webhook.validation import (
     is_ambiguous,
     update_of,
 )
+from chatlanes.settings import Settings, SettingsError, secret_from
+from chatlanes.updates.connection import connect_to
 
+log = logging.getLogger("poller")
+
+#: Key in the state of an ASGI scope: the Peer of the request, if `serving` serves it.
+PEER = "chatlanes.peer"
+#: For /readyz, which proxies call often. A receiver whose Redis answers more slowly is not ready.
+READY_WITHIN_S = 1.0
 #: /readyz asks Redis at most this often, because anybody who reaches the port can send it.
 READY_EVERY_S = 1.0
 #: For the whole body. Telegram and proxies have fast connections.
 BODY_WITHIN_S = 10.0
 #: Telegram follows this instead of its own pauses, which double up to a minute or two.
 RETRY_AFTER_S = 2
+#: The rate of RateLimitedLog.
+LOG_EVERY_S = 30.0
 
 
-def application(hooks: Iterable["Hook"], is_ready: Callable[[], bool]) -> ASGIApp:
+def receiver_of(settings: Settings) -> tuple[ASGIApp, list[Hook]]:
+    """The app, and its hooks, one for each bot. Raises SettingsError."""
+    hooks = [hook_of(bot) for bot in settings.served]
+    client = connect_to(settings, READY_WITHIN_S)
+
+    def is_ready() -> bool:
+        try:
+            return bool(client.ping())
+        except (RedisError, OSError):
+            return False
+
+    return application(hooks, is_ready), hooks
+
+
+def webhook(app: ASGIApp, settings: Settings) -> ASGIApp:
+    """An ASGI app that receives updates, and passes all other requests to `app`: the webhook in a web server of yours.
+
+    It answers POST requests to the path of WEBHOOK_URL as `chatlanes webhook` does. For Starlette and FastAPI it is a
+    middleware: `app.add_middleware(webhook, settings=load())`. Raises SettingsError, OrderByError, CollectError,
+    FilterError.
+    """
+    for bot in settings.served:
+        check(bot)
+    hooks = {hook.path: hook for hook in map(hook_of, settings.served)}
+
+    async def with_webhook(scope: Scope, receive: Receive, send: Send) -> None:
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        await (hooks.get(scope["path"], app) if is_post else app)(scope, receive, send)
+
+    return with_webhook
+
+
+def hook_of(bot: Settings) -> Hook:
+    """Raises SettingsError."""
+    networks = tuple(map(ip_network, bot.webhook_networks or ()))
+    return Hook(bot.bot_name, path_of(bot), RequestValidator(secret_of(bot).encode(), networks), HookIntake(bot))
+
+
+def path_of(bot: Settings) -> str:
+    """Raises SettingsError."""
+    path = unquote(urlsplit(url_of(bot)).path) or "/"
+    if "{" in path or "}" in path:
+        raise SettingsError("WEBHOOK_URL: the path must not contain { or }")
+    if path in ("/healthz", "/readyz"):
+        raise SettingsError(f"WEBHOOK_URL: the receiver uses {path} itself; give the webhook another path")
+    return path
+
+
+def url_of(bot: Settings) -> str:
+    """WEBHOOK_URL; if there are several bots, with the name of the bot appended. Raises SettingsError."""
+    if bot.webhook_url is None:
+        raise SettingsError(
+            "WEBHOOK_URL is not set: set the public address to which Telegram sends updates, such as "
+            "https://bot.example.org/telegram"
+        )
+    return f"{bot.webhook_url}/{bot.bot_name}" if bot.bot_name else bot.webhook_url
+
+
+def secret_of(bot: Settings) -> str:
+    """WEBHOOK_SECRET, or a secret that is derived from the token. Raises SettingsError."""
+    if bot.webhook_secret is not None:
+        return bot.webhook_secret.get_secret_value()
+    return secret_from(bot.token)
+
+
+def application(hooks: Iterable[Hook], is_ready: Callable[[], bool]) -> ASGIApp:
     """`is_ready` is called on a thread, because it may block for a moment."""
 
     is_ready_now = Readiness(is_ready)
@@ -63,7 +144,7 @@ class Readiness:
 
     ask: Callable[[], bool]
     _asked_at_s: float = field(default=float("-inf"), init=False)
-    _answer: "asyncio.Future[bool] | None" = field(default=None, init=False)
+    _answer: asyncio.Future[bool] | None = field(default=None, init=False)
 
     async def __call__(self) -> bool:
         now_s = time.monotonic()
@@ -177,3 +258,24 @@ async def _answer(send: Send, status: int, words: str = "", headers: Iterable[tu
         all_headers.append((b"content-type", b"text/plain; charset=utf-8"))
     await send({"type": "http.response.start", "status": status, "headers": all_headers})
     await send({"type": "http.response.body", "body": body})
+
+
+class RateLimitedLog:
+    """Warnings that anyone on the network can cause. `prefix` is put before each line.
+
+    Guarantees a line for the first warning of each kind at once, then at most one every LOG_EVERY_S, with their number.
+    """
+
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix
+        self._unlogged: Counter[str] = Counter()
+        self._logged_at_s: dict[str, float] = {}
+
+    def count(self, words: str) -> None:
+        """`words` identify the kind of warning; they contain nothing of the request."""
+        now_s = time.monotonic()
+        self._unlogged[words] += 1
+        if now_s - self._logged_at_s.get(words, float("-inf")) < LOG_EVERY_S:
+            return
+        self._logged_at_s[words] = now_s
+        log.warning("%s%s (%d since the last log line)", self._prefix, words, self._unlogged.pop(words))

@@ -1,32 +1,36 @@
 """`chatlanes webhook`: the receiver, and the commands that set, show and delete the webhook at Telegram.
 
 Guarantees one sentence for each missing setting. Also starts while Redis does not answer: updates are answered with 503
-until it does.
+until it does. `info` has a line for each problem, which says what to do.
 """
 
 import logging
 import socket
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 import click
 from redis.exceptions import RedisError
 
-from chatlanes.poller.bot_api import Telegram
+from chatlanes.logs.foreign_text import one_line
+from chatlanes.poller.bot_api import Telegram, TelegramTroubleError, TokenRefusedError
 from chatlanes.poller.factory import check
 from chatlanes.poller.program import given_log_options, log_options, run
-from chatlanes.poller.responses import TelegramTroubleError, TokenRefusedError
 from chatlanes.poller.runtime import Stop
-from chatlanes.poller.webhook.factory import path_of, receiver_of, secret_of, url_of
+from chatlanes.poller.webhook.app import path_of, receiver_of, secret_of, url_of
 from chatlanes.poller.webhook.intake import connected
 from chatlanes.poller.webhook.processes import ReceiverProcesses, inherited
 from chatlanes.poller.webhook.serving import CannotListenError, describe, listener, serve
-from chatlanes.poller.webhook.webhook_info import describe_webhook
 from chatlanes.settings import Settings, SettingsError
 from chatlanes.updates.deployments import present
 
 log = logging.getLogger("poller")
+
+#: Of `webhook info`: two addresses fit.
+LONGEST_ROW = 5_000
 
 
 @log_options
@@ -183,9 +187,42 @@ def _call_for(bot: Settings, stop: Stop, method: str, wanted: Callable[[Settings
         return _fail(f"{prefix}{error}" if isinstance(error, TokenRefusedError) else f"{prefix}Telegram: {error}", 1)
     finally:
         telegram.close()
-    for line in describe_webhook(info, our_url):
+    for line in _describe(info, our_url):
         _print(prefix + line)
     return 0
+
+
+def _describe(info: dict[str, Any], our_url: str | None) -> list[str]:
+    """The lines for `info`, a result of getWebhookInfo."""
+    return [f"{name}: {one_line(value, LONGEST_ROW)}" for name, value in _rows(info, our_url)]
+
+
+def _rows(info: dict[str, Any], our_url: str | None) -> list[tuple[str, str]]:
+    waiting = str(info.get("pending_update_count", 0))
+    if not info.get("url"):
+        return [
+            ("webhook", "none; `chatlanes poller` gets the updates, `chatlanes webhook set` sets a webhook"),
+            ("updates pending at Telegram", waiting),
+        ]
+    rows = [("webhook", str(info["url"]))]
+    if our_url is not None and info["url"] != our_url:
+        rows.append(("WEBHOOK_URL differs", f"{our_url} (`chatlanes webhook set` sets it at Telegram)"))
+    rows.append(("updates pending at Telegram", waiting))
+    rows.append(("concurrent requests", str(info.get("max_connections", 40))))
+    kinds = info.get("allowed_updates")
+    rows.append(
+        ("kinds of update", ", ".join(map(str, kinds)) if kinds and type(kinds) is list else "Telegram's default")
+    )
+    if info.get("last_error_message"):
+        rows.append(("last failure", f"{one_line(info['last_error_message'])}, {_when(info.get('last_error_date'))}"))
+    return rows
+
+
+def _when(seconds: Any) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (TypeError, ValueError, OverflowError, OSError):
+        return "at an unknown time"
 
 
 def _print(text: str) -> None:

@@ -1,19 +1,30 @@
-"""Appends the updates of one bot from its webhook to the lanes: filter, backlog limit and progress.
+"""Appends the updates of one bot from its webhook to the lanes: filter, backlog limit, group commit and progress.
 
 Guarantees that no update is accepted above MAX_PENDING, so that Telegram holds the rest, and that the backlog is read
 again until updates fit. Connects to Redis on first use, and again after an outage.
+
+Group commit: updates that arrive during an append share the next one. Guarantees one append at a time, that an update
+is in the first append after its arrival, and an answer within ANSWER_WITHIN_S: durable, or not known to be durable. An
+update that is not known to be durable may still be appended: Telegram sends it again, and the append drops it as seen.
 """
 
+import asyncio
 import logging
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
-from chatlanes.lanes.protocol.replies import Appended
+from redis.exceptions import RedisError
+
+from celery_lanes.errors import ServerUnfit, complaint
+from celery_lanes.protocol import Appended
 from chatlanes.logs.ids import thread_of
 from chatlanes.poller.filter import Filter
 from chatlanes.poller.progress import Progress
-from chatlanes.poller.webhook.group_commit import GroupCommit
 from chatlanes.settings import Settings
 from chatlanes.updates.connection import connect_to
 from chatlanes.updates.intake import Intake
@@ -26,6 +37,166 @@ REDIS_ANSWERS_WITHIN_S = 4.0
 READ_EVERY_S = 0.5
 #: Under constant overload the backlog crosses its limit every other second. This bounds the log lines.
 LOG_EVERY_S = 30.0
+#: Telegram waits about a minute for an answer, and sends nothing of the chat meanwhile.
+ANSWER_WITHIN_S = 4.0
+#: A larger script would delay the fetches of workers.
+MOST_IN_ONE = 500
+#: Telegram sends at most 100 concurrent requests. More waiting ones have another cause, and cost memory.
+MOST_WAITING = 2_000
+
+#: Blocks; raises RedisError, ServerUnfit.
+Append = Callable[[list[Any]], Appended]
+
+
+class NotDurableError(Exception):
+    """It is unknown whether Redis holds the update."""
+
+
+@dataclass(eq=False)
+class PendingUpdate:
+    """An update and the request that waits for it. `done` is cancelled when the request has ended."""
+
+    update: Any
+    done: asyncio.Future[None]
+
+
+@dataclass
+class GroupCommit:
+    """The appends of one bot, on one event loop. `on_appended` is called there after every successful append."""
+
+    append: Append
+    on_appended: Callable[[Appended], None]
+    #: The name of the thread that waits for Redis.
+    name: str = "appends"
+
+    _waiting: list[PendingUpdate] = field(default_factory=list, init=False)
+    _committing: list[PendingUpdate] = field(default_factory=list, init=False)
+    _working: asyncio.Task[None] | None = field(default=None, init=False)
+    _due: asyncio.TimerHandle | None = field(default=None, init=False)
+    _calls: "SimpleQueue[PendingAppend]" = field(default_factory=SimpleQueue, init=False)
+    _thread: Thread | None = field(default=None, init=False)
+    _logged_at_s: float = field(default=float("-inf"), init=False)
+    _trouble: str = field(default="", init=False)
+
+    async def add(self, update: Any) -> None:
+        """Returns when Redis holds the update durably. Raises NotDurableError."""
+        if len(self._waiting) >= MOST_WAITING:
+            raise NotDurableError("too many updates wait for Redis")
+        waiting = PendingUpdate(update, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        self.start()
+        try:
+            await asyncio.wait_for(waiting.done, ANSWER_WITHIN_S)
+        except TimeoutError:
+            raise NotDurableError(f"Redis did not store it within {ANSWER_WITHIN_S:g} s") from None
+
+    def give_up(self) -> None:
+        """Ends all waits for Redis, because the receiver stops."""
+        for each in (*self._committing, *self._waiting):
+            if not each.done.done():
+                each.done.set_exception(NotDurableError("the receiver stops"))
+
+    def start(self) -> None:
+        """Starts an append unless one runs, even an empty one: it lets held updates that are due join their lanes."""
+        if self._working is None:
+            self._working = asyncio.get_running_loop().create_task(self._work())
+
+    async def _work(self) -> None:
+        try:
+            while True:
+                await self._commit(self._next_batch())
+                if not self._waiting:
+                    return
+        finally:
+            self._working = None
+
+    def _next_batch(self) -> list[PendingUpdate]:
+        """The oldest updates whose requests still wait."""
+        waiting = [each for each in self._waiting if not each.done.done()]
+        self._committing, self._waiting = waiting[:MOST_IN_ONE], waiting[MOST_IN_ONE:]
+        return self._committing
+
+    async def _commit(self, batch: list[PendingUpdate]) -> None:
+        updates = [each.update for each in batch]
+        try:
+            appended = await self._append_on_thread(updates)
+        except Exception as error:  # after any error Telegram keeps the updates
+            problem: Exception | None = NotDurableError(str(error))
+        else:
+            # If the process dies here, no request is answered: Telegram sends all updates again, and append drops them.
+            self._start_when_due(appended.due_ms)
+            self.on_appended(appended)
+            problem = None
+        for each in batch:
+            if not each.done.done():
+                each.done.set_exception(problem) if problem else each.done.set_result(None)
+
+    def _start_when_due(self, due_ms: int | None) -> None:
+        """Starts an append when held updates are due, whichever process appended them. If this process dies before, the
+        next append of another process or the sweep of a worker does it.
+        """
+        if self._due:
+            self._due.cancel()
+        self._due = None if due_ms is None else asyncio.get_running_loop().call_later(due_ms / 1000, self.start)
+
+    # -- the thread that waits for Redis
+
+    async def _append_on_thread(self, updates: list[Any]) -> Appended:
+        if self._thread is None or not self._thread.is_alive():  # a server may load the app before it forks
+            # A daemon, so that a Redis that does not answer cannot delay the exit.
+            self._thread = Thread(target=self._append_forever, name=self.name, daemon=True)
+            self._thread.start()
+        call = PendingAppend(updates, asyncio.get_running_loop().create_future())
+        self._calls.put(call)
+        return await call.answer
+
+    def _append_forever(self) -> None:
+        while True:
+            call = self._calls.get()
+            try:
+                appended = self.append(call.updates)
+            except Exception as error:  # the caller gets the error
+                self._failed(error)
+                call.finish(None, error)
+            else:
+                self._worked()
+                call.finish(appended, None)
+
+    def _worked(self) -> None:
+        if self._trouble:
+            log.info("Redis: works again")
+            self._trouble = ""
+
+    def _failed(self, error: Exception) -> None:
+        now_s, trouble = time.monotonic(), f"{type(error).__name__}: {error}"
+        if trouble == self._trouble and now_s - self._logged_at_s < LOG_EVERY_S:
+            return
+        self._trouble, self._logged_at_s = trouble, now_s
+        is_expected = isinstance(error, (RedisError, ServerUnfit, OSError))
+        log.warning(
+            "%s; updates are answered with 503, and Telegram keeps them",
+            f"Redis: {complaint(error)}" if is_expected else "an append failed",
+            exc_info=None if is_expected else error,
+        )
+
+
+@dataclass
+class PendingAppend:
+    updates: list[Any]
+    answer: asyncio.Future[Appended]
+
+    def finish(self, appended: Appended | None, error: Exception | None) -> None:
+        """Passes the outcome from the thread to the loop, unless that has ended."""
+        with suppress(RuntimeError):  # the loop is closed
+            self.answer.get_loop().call_soon_threadsafe(self._set, appended, error)
+
+    def _set(self, appended: Appended | None, error: Exception | None) -> None:
+        if self.answer.done():
+            return
+        if error:
+            self.answer.set_exception(error)
+        elif appended:
+            self.answer.set_result(appended)
 
 
 class HookIntake:

@@ -1,14 +1,17 @@
 """One process of the receiver: serves the app on a listening socket until the stop request.
 
 Guarantees that requests in progress at the stop request are answered, that a client cannot keep a connection by sending
-a request slowly, and that connections without the secret, however many, do not keep out one that shows it. Does not log
-requests: a path or a header may be secret.
+a request slowly, and that connections without the secret, however many, do not keep out one that shows it: if there are
+too many, the oldest connection without the secret, of the address with the most, is closed. Behind a proxy all have the
+same address, but those that carry Telegram's updates have shown the secret. Does not log requests: a path or a header
+may be secret.
 """
 
 import asyncio
 import resource
 import socket
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -18,8 +21,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from chatlanes.poller.runtime import Stop
-from chatlanes.poller.webhook.peers import PEER, Peer, UnauthenticatedPeers
-from chatlanes.poller.webhook.rate_limited_log import RateLimitedLog
+from chatlanes.poller.webhook.app import PEER, RateLimitedLog
 
 #: From the first byte of the head to its last.
 HEAD_WITHIN_S = 10.0
@@ -29,9 +31,9 @@ KEEP_ALIVE_S = 75
 #: shown the secret is closed; if all have shown it, a request is answered with 503.
 MOST_CONNECTIONS = 1_000
 #: After the stop request an update waits this long for Redis. Then it is answered with 503: the shutdown must take at
-#: most 2 s.
+#: most 2 s. A request that is not complete by then gets no answer: Telegram sends it again.
 ANSWER_WITHIN_S = 1.0
-#: Longer than the last answers take. A request that is not complete by then gets no answer: Telegram sends it again.
+#: Longer than the last answers take.
 STOP_WITHIN_S = 2
 BACKLOG = 1_024
 #: For connections, those that asyncio accepts at once, and other files of the process.
@@ -114,12 +116,60 @@ class StoppableServer(uvicorn.Server):
         await self._serve(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for give_up in self._give_up:
-            asyncio.get_running_loop().call_later(ANSWER_WITHIN_S, give_up)
+        asyncio.get_running_loop().call_later(ANSWER_WITHIN_S, self._end_waits)
         await super().shutdown(sockets)
+
+    def _end_waits(self) -> None:
+        for give_up in self._give_up:
+            give_up()
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, ReceiverProtocol):
+                connection.close_unfinished()
 
     async def on_tick(self, counter: int) -> bool:
         return await super().on_tick(counter) or self._stop.is_requested
+
+
+@dataclass(eq=False)
+class Peer:
+    """The other end of one connection. `close` closes it at once."""
+
+    unauthenticated: "UnauthenticatedPeers"
+    close: Callable[[], None]
+    address: str = ""
+    is_malformed: bool = False
+
+    def connected(self, address: str) -> None:
+        self.address = address
+        self.unauthenticated.add(self)
+
+    def disconnected(self) -> None:
+        self.unauthenticated.remove(self)
+
+    def authenticated(self) -> None:
+        self.unauthenticated.remove(self)
+
+
+@dataclass
+class UnauthenticatedPeers:
+    """Peers that have not shown a secret, by address, the oldest first."""
+
+    _by_address: dict[str, dict[Peer, None]] = field(default_factory=dict, init=False)
+
+    def add(self, peer: Peer) -> None:
+        self._by_address.setdefault(peer.address, {})[peer] = None
+
+    def remove(self, peer: Peer) -> None:
+        """Removes a peer, if it is here."""
+        peers = self._by_address.get(peer.address, {})
+        peers.pop(peer, None)
+        if not peers:
+            self._by_address.pop(peer.address, None)
+
+    def next_to_close(self) -> Peer | None:
+        """The oldest peer of the address with the most peers; None if all peers have shown a secret."""
+        most = max(self._by_address.values(), key=len, default=None)
+        return next(iter(most)) if most else None
 
 
 class ReceiverProtocol(H11Protocol):
@@ -163,6 +213,13 @@ class ReceiverProtocol(H11Protocol):
         self._peer.disconnected()
         self.connections.discard(self)
         self.transport.abort()
+
+    def close_unfinished(self) -> None:
+        """Closes the connection, after the answer to a request that is complete. The app sees that its client left."""
+        if self.cycle is None or self.cycle.more_body or self.cycle.response_complete:
+            self.transport.close()
+        else:
+            self.cycle.keep_alive = False  # also of a connection that was accepted during the shutdown
 
     def connection_lost(self, error: Exception | None) -> None:
         self._stop_head_timer()

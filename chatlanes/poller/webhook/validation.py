@@ -10,8 +10,7 @@ from enum import Enum
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Any
 
-from chatlanes.settings.webhook_secret import secret_from as secret_from
-from chatlanes.updates.decoding import read
+from chatlanes.updates.parsing import read
 
 #: Updates have some KiB: the longest text has 4,096 characters, and an update contains a few of them.
 MOST_BYTES = 1 << 20

@@ -4,12 +4,9 @@ A call is sent only while neither its chat nor the bot is paused, and the limits
 are stored in Redis and use its clock. Telegram's own limits are not published and not assumed here. See docs/flood.md.
 """
 
-from chatlanes.telegram.flood.decisions import GateAnswer
-from chatlanes.telegram.flood.gate import Ask, Gate, OpenGate, OpenPassage, Passage, RunGate
+from chatlanes.telegram.flood.gate import Ask, Gate, GateAnswer, OpenGate, OpenPassage, Passage, Rates, RunGate
 from chatlanes.telegram.flood.inspection import flood_counts, flood_pauses
-from chatlanes.telegram.flood.parking import FloodWait, Parking, ParkUpdate
-from chatlanes.telegram.flood.rates import Rates
-from chatlanes.telegram.flood.waiting import Waiting
+from chatlanes.telegram.flood.parking import FloodWait, Parking, ParkUpdate, Waiting
 
 __all__ = [
     "Ask",

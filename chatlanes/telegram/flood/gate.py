@@ -10,20 +10,18 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from enum import Enum
+from typing import Any, NamedTuple, NoReturn
 
 from redis.exceptions import RedisError
 
+from celery_lanes.errors import RedisAway
+from celery_lanes.protocol import Command, script
 from chatlanes import traces
-from chatlanes.lanes.errors import RedisAway
-from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand
-from chatlanes.lanes.protocol.scripts import script
 from chatlanes.telegram.client import Prepared
 from chatlanes.telegram.errors import TooManyRequests
-from chatlanes.telegram.flood.decisions import GateAnswer, Verdict, WaitMode, read, wait_mode
 from chatlanes.telegram.flood.keys import ask_keys, keys_of, refused_keys, scope_of
-from chatlanes.telegram.flood.rates import BURST, Rates
-from chatlanes.telegram.flood.waiting import Waiting
+from chatlanes.telegram.flood.parking import Waiting
 
 #: Sends commands to Redis and returns the replies.
 Ask = Callable[..., list[Any]]
@@ -32,6 +30,112 @@ ASK, REFUSED, ACCEPTED = (script(name, "chatlanes.telegram.flood") for name in (
 
 #: The shortest wait after a 429: `retry_after` is in seconds, and a wait of 0 would make a busy loop.
 SHORTEST_S = 1.0
+#: A call that would have to wait longer is refused: methods such as setMyName are refused for a day, and the chat of
+#: the update would be blocked for that day.
+LONGEST_S = 3600.0
+#: The number of messages a chat may get at once before its rate applies. Telegram allows short bursts.
+BURST = 3
+#: The bot may make up for unused slots of the last 0.05 s, so that the limit is exceeded by at most 1 % in any 10 s.
+#: Limits below 20 messages/s have no slack, because a single extra message would exceed that.
+SLACK_S = 0.05
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Messages per second of a bot, per second in one chat, per minute in one group or channel. None: no limit."""
+
+    per_bot: float | None = None
+    per_chat: float | None = None
+    per_group: float | None = None
+
+    @property
+    def are_set(self) -> bool:
+        return bool(self.per_bot or self.per_chat or self.per_group)
+
+    def spacing(self, chat: int | str | None) -> Spacing:
+        if not self.are_set:
+            return _UNLIMITED
+        bot_us, chat_us = _interval_us(self.per_bot, 1), _interval_us(self.per_chat, 1)
+        group_us = _interval_us(self.per_group, 60) if is_group(chat) else 0
+        return Spacing(bot_us, max(0, round(SLACK_S * 1_000_000) - bot_us), chat_us, group_us)
+
+
+class Spacing(NamedTuple):
+    """The times between two messages, as arguments of the script `ask`; 0: no limit."""
+
+    bot_us: int
+    slack_us: int
+    chat_us: int
+    group_us: int
+
+
+_UNLIMITED = Spacing(0, 0, 0, 0)
+
+
+def is_group(chat: int | str | None) -> bool:
+    """True for groups, supergroups and channels: their ids are negative, or names."""
+    return not str(chat).isdecimal() if chat is not None else False
+
+
+def _interval_us(limit: float | None, period_s: float) -> int:
+    """The time between two evenly spaced messages, rounded up; 0: no limit."""
+    return math.ceil(period_s * 1_000_000 / limit) if limit else 0
+
+
+class Verdict(Enum):
+    """The result of the script `ask`."""
+
+    GO = "go"
+    SLOT = "slot"  # a slot is reserved: send after the wait, unless something is paused by then
+    PAUSE = "pause"  # the chat, or the method, is paused
+    BOT = "bot"  # the whole bot is paused
+    RATE = "rate"  # the chat has reached its rate limit
+    BUSY = "busy"  # the bot has reached its rate limit, and the next free slot is later than the longest wait in place
+
+
+_VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict}
+
+
+@dataclass(frozen=True, slots=True)
+class GateAnswer:
+    """`at_us`: end of the wait, by Redis' clock. `some_refused`: calls were refused, and none was accepted since."""
+
+    verdict: Verdict
+    wait_s: float
+    at_us: int
+    some_refused: bool
+
+    @property
+    def goes(self) -> bool:
+        return self.verdict is Verdict.GO
+
+    @property
+    def is_pause(self) -> bool:
+        return self.verdict in (Verdict.PAUSE, Verdict.BOT)
+
+
+def _read(answer: list[Any]) -> GateAnswer:
+    verdict, wait_us, at_us, refused = answer
+    return GateAnswer(_VERDICTS[verdict], wait_us / 1_000_000, at_us, bool(refused))
+
+
+class WaitMode(Enum):
+    """How a held call waits."""
+
+    IN_PLACE = 1
+    PARKED = 2
+    REFUSED = 3  # it does not wait: the caller gets TooManyRequests
+
+
+def wait_mode(answer: GateAnswer, *, longest_wait_s: float, left_s: float, parks: bool = True) -> WaitMode:
+    """`longest_wait_s`: the rest of FLOOD_WAIT for this call. `left_s`: the time until UPDATE_TIMEOUT. `parks`: the run
+    can be parked.
+    """
+    if answer.is_pause and answer.wait_s > LONGEST_S:
+        return WaitMode.REFUSED
+    if answer.verdict is not Verdict.BUSY and answer.wait_s <= longest_wait_s and answer.wait_s < left_s:
+        return WaitMode.IN_PLACE
+    return WaitMode.PARKED if parks else WaitMode.REFUSED
 
 
 @dataclass(frozen=True)
@@ -59,7 +163,7 @@ class OpenGate:
 class OpenPassage:
     """A Passage that never holds its call."""
 
-    def commands(self) -> Sequence[PipelinedCommand]:
+    def commands(self) -> Sequence[Command[Any]]:
         return ()
 
     def held(self, answers: Sequence[Any]) -> GateAnswer | None:
@@ -114,7 +218,7 @@ class Passage:
         self._asked_for_free = False
         self._some_refused = False
 
-    def commands(self) -> Sequence[PipelinedCommand]:
+    def commands(self) -> Sequence[Command[Any]]:
         """The commands that ask Redis, to be sent in the same round trip as the journal's; `held` takes the replies."""
         spacing = self._gate.rates.spacing(self._call.chat)
         self._asked_for_free = self._run.replays and self._call.messages > 0
@@ -130,14 +234,14 @@ class Passage:
             waited_ms=round(self._waited_s * 1000),
         )
         self._waited_s = 0.0
-        return [PipelinedCommand(ASK, command)]
+        return [command]
 
     def held(self, answers: Sequence[Any]) -> GateAnswer | None:
         """None if the call may be sent now; otherwise it must `wait` and ask again."""
         [answer] = answers
         if isinstance(answer, Exception):
             raise RedisAway(f"the flood-control check of {self._call.method} failed in Redis: {answer}") from answer
-        found = read(answer)
+        found = _read(answer)
         self._some_refused = found.some_refused
         if not found.goes:
             return found
@@ -171,7 +275,7 @@ class Passage:
         """Call after a 429: pauses the chat, method or bot for all workers. Returns the wait of this call."""
         wait_s = max(error.retry_after, SHORTEST_S)
         command = REFUSED.command(refused_keys(self._keys), scope=self._scope, wait_ms=math.ceil(wait_s * 1000))
-        [is_bot] = self._ask(PipelinedCommand(REFUSED, command))
+        [is_bot] = self._ask(command)
         if isinstance(is_bot, Exception):
             raise RedisAway(f"Redis refused to record a 429: {is_bot}") from is_bot
         verdict = Verdict.BOT if is_bot else Verdict.PAUSE
@@ -183,7 +287,7 @@ class Passage:
         """Call when Telegram accepted the call. Sends nothing to Redis if no call was refused before."""
         if self._some_refused:
             with suppress(RedisError):  # the call itself succeeded
-                self._ask(PipelinedCommand(ACCEPTED, ACCEPTED.command([self._keys.refused])))
+                self._ask(ACCEPTED.command([self._keys.refused]))
 
     def _paused(self, verdict: Verdict) -> str:
         if verdict is Verdict.BOT:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from redis import Redis
 
-from chatlanes.lanes.monitoring.inspection import now_us
+from celery_lanes.monitoring.inspection import now_us
 from chatlanes.telegram.flood.keys import COUNTS, WAITS, WHOLE_BOT, keys_of
 
 

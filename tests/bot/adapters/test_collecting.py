@@ -1,8 +1,11 @@
-"""Collected updates in each framework, with the examples."""
+"""Collected updates in each framework, with the examples; and a newer message interrupts the handler of each, whose
+error handlers are not called.
+"""
 
 from __future__ import annotations
 
 from itertools import islice
+from typing import Any
 
 import pytest
 
@@ -10,6 +13,7 @@ from tests.bot.adapters.test_matrix import texts
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.test_collecting import album
 from tests.support.pipeline import chats_of, message
+from tests.support.waiting import until
 
 EXAMPLES = [
     "examples.album_bot:handle",
@@ -19,26 +23,25 @@ EXAMPLES = [
 ]
 
 
-@pytest.mark.parametrize("bot", EXAMPLES)
-def test_album_examples(make_pipeline: MakePipeline, bot: str) -> None:
-    pipeline = make_pipeline(BOT=bot, COLLECT="messages", COLLECT_QUIET=0.3)
-    pipeline.push(*album(10, 7), *(message(0, 8, do=text) for text in ("one", "two", "three")))
-    pipeline.poller()
-    pipeline.worker("threads", 2)
-    pipeline.drained()
-    assert texts(pipeline, 7) == ["10 photos: look"]
-    assert texts(pipeline, 8) == ["3 messages: one / two / three"]
+#: Settings -> the photos and messages that arrive at once, and the answers of each example.
+RUNS = {
+    "collected": ({"COLLECT": "messages", "COLLECT_QUIET": 0.3}, 10, ["10 photos: look"], ["2 messages: one / two"]),
+    "each": ({}, 2, ["1 photos: look", "1 photos: "], ["1 messages: one", "1 messages: two"]),
+}
 
 
-@pytest.mark.parametrize("bot", EXAMPLES)
-def test_without_collect_each_update_is_a_run(make_pipeline: MakePipeline, bot: str) -> None:
-    pipeline = make_pipeline(BOT=bot)
-    pipeline.push(*album(2, 7), *(message(0, 8, do=text) for text in ("one", "two")))
+@pytest.mark.parametrize(("settings", "photos", "of_album", "of_texts"), RUNS.values(), ids=RUNS)
+def test_album_examples(
+    make_pipeline: MakePipeline, settings: dict[str, Any], photos: int, of_album: list[str], of_texts: list[str]
+) -> None:
+    pipeline = make_pipeline(QUEUES=len(EXAMPLES), **settings)
+    chats = [list(islice(chats_of(place, len(EXAMPLES)), 2)) for place in range(len(EXAMPLES))]
+    for album_chat, text_chat in chats:
+        pipeline.push(*album(photos, album_chat), *(message(0, text_chat, do=text) for text in ("one", "two")))
     pipeline.poller()
-    pipeline.worker("threads", 2)
+    pipeline.start_workers([(bot, "threads", 2) for bot in EXAMPLES])
     pipeline.drained()
-    assert texts(pipeline, 7) == ["1 photos: look", "1 photos: "]
-    assert texts(pipeline, 8) == ["1 messages: one", "1 messages: two"]
+    assert [[texts(pipeline, chat) for chat in each] for each in chats] == [[of_album, of_texts]] * len(EXAMPLES)
 
 
 def test_the_message_that_a_handler_gets_has_the_texts_of_all(make_pipeline: MakePipeline) -> None:
@@ -59,3 +62,29 @@ def test_the_message_that_a_handler_gets_has_the_texts_of_all(make_pipeline: Mak
     assert [[texts(pipeline, chat) for chat in each] for each in chats] == [
         [["🙂 what\nis <b>&lt;this&gt;</b>\n?"], ["look"]] for _ in workers
     ]
+
+
+@pytest.mark.parametrize(
+    ("bot", "pool"),
+    [("dp", "threads"), ("application", "threads"), ("telebot", "prefork"), ("async_telebot", "prefork")],
+)
+def test_a_newer_message_ends_the_run_of_a_framework(make_pipeline: MakePipeline, bot: str, pool: str) -> None:
+    settings = {"COLLECT": "messages", "COLLECT_QUIET": 0.3, "INTERRUPT": "on", "MAX_ATTEMPTS": 1}
+    pipeline = make_pipeline(BOT=f"tests.bot.adapters.bots.interruptible:{bot}", **settings)
+    pipeline.poller()
+    worker = pipeline.worker(pool, 2)
+    # Given a run that has sent a message
+    pipeline.push(message(0, 7, do="one"))
+    until(lambda: (pipeline.directory / "a.reached").exists())
+    # When a newer message arrives
+    pipeline.push(message(0, 7, do="two"))
+    until(lambda: (pipeline.directory / "b.reached").exists())
+    pipeline.open("a")
+    pipeline.open("b")
+    pipeline.drained()
+    worker.stop()
+    # Then the next run has deleted it and answers both
+    assert texts(pipeline, 7) == ["one moment", "one moment", "one two"]
+    assert len(pipeline.simulator.calls("deleteMessage")) == 1
+    assert not (pipeline.directory / "error").exists()
+    assert "ERROR" not in worker.log

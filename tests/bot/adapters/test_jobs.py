@@ -86,7 +86,7 @@ def test_jobs(make_pipeline: MakePipeline) -> None:
     # What cannot be stored is refused
     [refused] = pipeline.push(message(0, 4, do="unnameable"))
     pipeline.drained()
-    assert texts(pipeline, 4) == ["unnameable.<locals>.<lambda>", "Replies.reply", "partial"]
+    assert texts(pipeline, 4) == ["unnameable.<locals>.<lambda>", "Shorthands.reply", "partial"]
     assert "run_custom needs APScheduler" in pipeline.problems(f"{BOT_ID}:{refused}")[0]["message"]
 
 

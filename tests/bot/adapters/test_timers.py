@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chatlanes.lanes.protocol import keys
+from celery_lanes.protocol import keys
 from tests.bot.adapters.test_matrix import texts
 from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import BOT_ID, message
@@ -17,7 +17,6 @@ MODULE = "tests.bot.adapters.bots.timers"
     ("bot", "pool"),
     [
         ("aiogram_bot", "prefork"),
-        ("telebot_bot", "threads"),
         ("telebot_bot", "gevent"),
         ("async_telebot_bot", "threads"),
         ("ptb_bot", "threads"),
@@ -42,3 +41,15 @@ def test_calls_in_on_timer_are_calls_of_the_timer(make_pipeline: MakePipeline, b
     pipeline.drained()
     assert not pipeline.redis.exists(journaled)
     assert pipeline.dead() == []
+
+
+SCHEDULES = "tests.bot.adapters.bots.schedules"
+
+
+@pytest.mark.parametrize("framework", ["aiogram", "ptb"])
+def test_a_second_attempt_repeats_no_call(make_pipeline: MakePipeline, framework: str) -> None:
+    pipeline = make_pipeline(
+        BOT=f"{SCHEDULES}:{framework}_bot", SCHEDULES=f"{SCHEDULES}:of_{framework}", RETRY_BACKOFF=0.1, LEASE_SECONDS=2
+    )
+    pipeline.worker("threads", 2)
+    until(lambda: texts(pipeline, 7)[:2] == ["digest, attempt 1", "done"])

@@ -9,18 +9,16 @@ import pytest
 from celery import Celery
 from redis import Redis
 
+from celery_lanes import Delivery, Lanes, install
+from celery_lanes.leases.reports import GONE
+from celery_lanes.protocol import NewMessage, Outcome, connect
+from celery_lanes.runtime import clock
 from chatlanes.bot.calls.run_calls import Calls, calls_of
 from chatlanes.bot.context import Context
-from chatlanes.bot.stream import pacing
-from chatlanes.lanes import Delivery, Lanes, install
-from chatlanes.lanes.leases.report_channel import GONE
-from chatlanes.lanes.protocol.commands import NewMessage
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.lanes.protocol.replies import Outcome
-from chatlanes.lanes.runtime import clock
-from chatlanes.sandbox.simulator import Simulator
+from chatlanes.bot.stream import sender
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.flood import Gate, Parking, RunGate, Waiting
+from chatlanes_sandbox.simulator import Simulator
 from tests.pipeline.conftest import make_pipeline, simulated, simulator
 from tests.support.pipeline import BOT_ID, TOKEN, message
 from tests.support.shown import shown
@@ -35,8 +33,8 @@ LEASE_MS = 60_000
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Edits are due after 50 ms instead of seconds."""
-    monkeypatch.setattr(pacing, "PRIVATE_S", 0.05)
-    monkeypatch.setattr(pacing, "GROUP_S", 0.05)
+    monkeypatch.setattr(sender, "PRIVATE_S", 0.05)
+    monkeypatch.setattr(sender, "GROUP_S", 0.05)
 
 
 class Run:

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatlanes.bot.stream.markup import split_markup
-from chatlanes.bot.stream.splitting import units
-from chatlanes.sandbox.simulator.calls.content.markup import marked
+from chatlanes.bot.stream.splitting import split_markup, units
+from chatlanes_sandbox.simulator.calls.markup import marked
 
 
 def shown(text: str, parse_mode: str) -> list[tuple[str, frozenset[str]]]:

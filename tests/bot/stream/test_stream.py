@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from celery_lanes.errors import LeaseLost
 from chatlanes.bot.addressing import NoChatError
-from chatlanes.bot.async_context import awaited
 from chatlanes.bot.calls.journal import RecordedCall
 from chatlanes.bot.context import Context
+from chatlanes.bot.coroutines import awaited
 from chatlanes.bot.stream import apply_on_interrupt
-from chatlanes.lanes.errors import LeaseLost
 from chatlanes.telegram.errors import BadRequest, BlockedByUser
 from chatlanes.telegram.flood import ParkUpdate
 from tests.bot.stream.conftest import Chat
@@ -178,7 +178,7 @@ def test_a_refusal_is_raised_by_the_next_write(chat: Chat) -> None:
 
 
 def test_server_errors_delay_the_text(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chatlanes.bot.stream.pacing.FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("chatlanes.bot.stream.sender.FIRST_PAUSE_S", 0.01)
     chat.simulator.fault(method="sendMessage", status=502)
     chat.simulator.fault(method="editMessageText", status=502, times=2)
     with chat.run().ctx.stream() as out:
@@ -228,7 +228,7 @@ def test_a_long_429_parks_the_update_and_the_next_run_delivers_the_text(chat: Ch
 
 
 def test_the_streams_of_a_chat_edit_in_turn(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chatlanes.bot.stream.pacing.PRIVATE_S", 0.3)
+    monkeypatch.setattr("chatlanes.bot.stream.sender.PRIVATE_S", 0.3)
     ctx = chat.run().ctx
     with ctx.stream() as one, ctx.stream() as two:
         for out in (one, two):

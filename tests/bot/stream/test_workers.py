@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from chatlanes.bot.stream.pacing import GROUP_S, PRIVATE_S
-from chatlanes.lanes.monitoring import inspection
+from celery_lanes.monitoring import inspection
+from chatlanes.bot.stream.sender import GROUP_S, PRIVATE_S
 from tests.bot.stream.bots.script import answer
 from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import BOT_ID, Pipeline, message

@@ -6,6 +6,8 @@ import pytest
 
 from chaos.faults.power_failure import can_trace, power_failure, unsynced
 
+pytestmark = pytest.mark.slow
+
 needs_strace = pytest.mark.skipif(not can_trace(), reason="strace is not installed, or may not trace here")
 
 

@@ -17,7 +17,7 @@ monkey.patch_all()
 import gevent
 from celery.concurrency.gevent import TaskPool
 from gevent.event import Event
-from chatlanes.lanes.fast.gevent_pool import use_slots
+from celery_lanes.fast.gevent_pool import use_slots
 
 pool = TaskPool(2)
 use_slots(pool)

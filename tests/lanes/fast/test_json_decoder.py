@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from kombu.utils import json as kombu_json
 
-from chatlanes.lanes.fast.json_decoder import arguments_of
+from celery_lanes.fast.strategy import arguments_of
 
 EMBED = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
@@ -65,6 +65,6 @@ def test_invalid_bodies_are_left_to_celery(body: bytes) -> None:
 
 
 def test_an_update_is_decoded() -> None:
-    update = {"update_id": 2**40, "message": {"text": "ü\n😀 18446744073709551", "date": 1_700_000_000}}
-    body = orjson.dumps([[update], {}, EMBED])
-    assert arguments_of(body) == ([update], {}, EMBED)
+    order = {"order_id": 2**40, "message": {"text": "ü\n😀 18446744073709551", "date": 1_700_000_000}}
+    body = orjson.dumps([[order], {}, EMBED])
+    assert arguments_of(body) == ([order], {}, EMBED)

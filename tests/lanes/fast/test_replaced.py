@@ -11,15 +11,15 @@ import sys
 import pytest
 from kombu import Producer
 
-from chatlanes.lanes.fast import PIECES, Piece
-from chatlanes.lanes.fast.table import digest_of
+from celery_lanes.fast import PIECES, Piece
+from celery_lanes.fast.table import digest_of
 
 #: The name, our file, and the digests in the reviewed versions (Celery and kombu 5.6 and 5.7; for the standard library
 #: Python 3.11). This code is replaced with every setting.
 REPLACED = [
     (
         "celery.worker.consumer.consumer:Consumer.create_task_handler",
-        "worker/receiving.py",
+        "worker/request.py: ReceiveLeased",
         "e415cb640401 292c5a681f10",
     ),
     (
@@ -39,17 +39,17 @@ REPLACED = [
     ("kombu.connection:Connection.get_transport_cls", "transport/transport.py: _LanesMixin", "6c439e6b9759"),
     (
         "celery.concurrency.prefork:TaskPool.did_start_ok",
-        "worker/prefork.py: replace_dead_children_at_once",
+        "worker/pools.py: _replace_dead_children_at_once",
         "eaee0d8066ba",
     ),
-    ("celery.concurrency.asynpool:AsynPool.flush", "worker/prefork.py: keep_written_jobs", "7315a8aaaf15 a7671d710b57"),
+    ("celery.concurrency.asynpool:AsynPool.flush", "worker/pools.py: _keep_written_jobs", "7315a8aaaf15 a7671d710b57"),
     (
         "celery.concurrency.asynpool:AsynPool._event_process_exit",
-        "worker/prefork.py: replace_dead_children_at_once",
+        "worker/pools.py: _replace_dead_children_at_once",
         "74ca49c67049",
     ),
-    ("celery.concurrency.gevent:TaskPool.on_stop", "worker/shutdown.py: fix_pool_shutdown", "90304ba930a8"),
-    ("celery.concurrency.base:BasePool.terminate_job", "worker/shutdown.py: fix_pool_shutdown", "86cf042a4a30"),
+    ("celery.concurrency.gevent:TaskPool.on_stop", "worker/pools.py: adapt_pool", "90304ba930a8"),
+    ("celery.concurrency.base:BasePool.terminate_job", "worker/pools.py: adapt_pool", "86cf042a4a30"),
     ("celery.worker.request:Request.revoked", "worker/request.py: LaneRequest.revoked", "5efc6d772842 5132788b1bc8"),
     ("celery.worker.request:Request.terminate", "worker/request.py: LaneRequest.terminate", "5ee69325b498"),
     (
@@ -66,18 +66,8 @@ REPLACED = [
     ("celery.worker.control:terminate", "monitoring/remote_control.py", "31f08532aef3"),
     ("celery.worker.consumer.consumer:dump_body", "monitoring/log_filters.py", "7b1680f61843"),
     ("celery.worker.pidbox:gPidbox.loop", "monitoring/log_filters.py", "e01599bba283"),
-    ("redis._parsers.base:BaseParser.parse_error", "protocol/pipelined.py", "66c735931d7e"),
-    ("redis._parsers.hiredis:_HiredisParser.on_connect", "protocol/pipelined.py", "d4bdd994b8fb"),
-    ("urllib3.connection:HTTPConnection.request", "../telegram/http_session.py: ConnectionCls", "751c8aa0eb50"),
-    ("urllib3.connection:HTTPConnection.send", "../telegram/http_session.py: ConnectionCls", "fdc99bf3088b"),
-    (
-        "urllib3.connectionpool:HTTPConnectionPool._new_conn",
-        "../telegram/http_session.py: ConnectionCls",
-        "243b34ca0fe6",
-    ),
-    ("http.client:HTTPConnection.getresponse", "../telegram/http_session.py: response_class", "cde52757ebba"),
-    ("requests.adapters:HTTPAdapter.cert_verify", "../telegram/http_session.py: cert_verify", "d5b2e7394e8c"),
-    ("requests.adapters:HTTPAdapter.get_connection_with_tls_context", "../telegram/http_session.py", "cf749a3be9e2"),
+    ("redis._parsers.base:BaseParser.parse_error", "protocol/connection.py", "66c735931d7e"),
+    ("redis._parsers.hiredis:_HiredisParser.on_connect", "protocol/connection.py", "d4bdd994b8fb"),
 ]
 
 
@@ -85,10 +75,10 @@ REPLACED = [
 def test_replaced_code_is_unchanged(name: str, our_file: str, digests: str) -> None:
     if name.partition(":")[0] in sys.stdlib_module_names | {"http.client"} and sys.version_info[:2] != (3, 11):
         pytest.skip("reviewed in Python 3.11")
-    assert digest_of(name) in digests.split(), f"{name} has changed: see chatlanes/lanes/{our_file}"
+    assert digest_of(name) in digests.split(), f"{name} has changed: see celery_lanes/{our_file}"
 
 
 @pytest.mark.skipif(not hasattr(Producer, "batch"), reason="the pieces are for Celery 5.7")
 @pytest.mark.parametrize("piece", PIECES, ids=[piece.module for piece in PIECES])
 def test_a_piece_fits_the_installed_packages(piece: Piece) -> None:
-    assert list(piece.differing()) == [], f"see chatlanes/lanes/fast/{piece.module}.py"
+    assert list(piece.differing()) == [], f"see celery_lanes/fast/{piece.module}.py"

@@ -7,12 +7,13 @@ import signal
 from collections.abc import Callable, Iterator
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
+from unittest import mock
 
 import pytest
 
-from chatlanes.lanes.fast.shared_memory import SIZE, ChildReports, Ring, SharedMemoryChannel
-from chatlanes.lanes.leases.report_channel import DONE, RELEASED, STARTED, ReportChannel
-from chatlanes.lanes.runtime import clock
+from celery_lanes.fast.prefork_child import SIZE, ChildReports, Ring, SharedMemoryChannel
+from celery_lanes.leases.reports import DONE, RELEASED, STARTED, ReportChannel
+from celery_lanes.runtime import clock
 
 
 def read(channel: ReportChannel) -> list[tuple[str, str]]:
@@ -27,7 +28,8 @@ def shared() -> Iterator[SharedMemoryChannel]:
 
 
 def fork(channel: SharedMemoryChannel, target: Callable[..., None], *args: object) -> tuple[ChildReports, BaseProcess]:
-    with channel.child() as child:
+    # In the child, kombu would close the connections that tests before this one have left, and wait for their answers.
+    with channel.child() as child, mock.patch("multiprocessing.util._run_after_forkers"):
         process = get_context("fork").Process(target=target, args=args)
         process.start()
     return child, process

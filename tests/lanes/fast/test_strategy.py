@@ -11,18 +11,17 @@ import pytest
 from celery import Celery, signals
 from celery.worker import state
 from celery.worker.strategy import default
+from kombu.transport.virtual import Message
 from kombu.utils import json as kombu_json
 
-from chatlanes import lanes
-from chatlanes.lanes.fast.message import Message
-from chatlanes.lanes.fast.request import FastRequest
-from chatlanes.lanes.fast.strategy import ReceiveFast
-from chatlanes.lanes.leases import registry
-from chatlanes.lanes.leases.prefetch import Pool
-from chatlanes.lanes.protocol.envelope import pack_task
-from chatlanes.lanes.protocol.replies import Leased
-from chatlanes.lanes.runtime import clock
-from chatlanes.lanes.transport.dispatch import unpack
+import celery_lanes as lanes
+from celery_lanes.fast.strategy import FastRequest, ReceiveFast
+from celery_lanes.leases import registry
+from celery_lanes.leases.prefetch import Pool
+from celery_lanes.protocol import Leased
+from celery_lanes.protocol.envelope import pack_task
+from celery_lanes.runtime import clock
+from celery_lanes.transport.fetch import unpack
 
 pytestmark = pytest.mark.fast("strategy")
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from celery.concurrency.solo import TaskPool
 
-from chatlanes.lanes import fast
-from chatlanes.lanes.fast import table
-from chatlanes.lanes.fast.table import Piece, digest_of
+from celery_lanes import fast
+from celery_lanes.fast import table
+from celery_lanes.fast.table import Piece, digest_of
 from tests.support import ROOT
 
 DIGEST = digest_of("celery.concurrency.solo:TaskPool")
@@ -29,9 +29,9 @@ def test_a_piece_that_does_not_fit_is_left_off_and_logged(
     applied: list[Any] = []
     monkeypatch.setattr(table, "PIECES", PIECES)
     monkeypatch.setattr(Piece, "apply", lambda piece, worker: applied.append(piece.module))
-    monkeypatch.setattr(logging.getLogger("chatlanes.lanes.fast.table"), "propagate", True)
+    monkeypatch.setattr(logging.getLogger("celery_lanes.fast.table"), "propagate", True)
     # When the pieces are applied to a worker that only one of them fits
-    with caplog.at_level(logging.WARNING, "chatlanes.lanes.fast.table"):
+    with caplog.at_level(logging.WARNING, "celery_lanes.fast.table"):
         fast.apply(SimpleNamespace(pool=TaskPool.__new__(TaskPool)))
     # Then that one is applied, and one log line names those that do not match the installed packages
     assert applied == ["fits"]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from celery.concurrency.thread import TaskPool
 
-from chatlanes.lanes.fast.thread_pool import use_loops
+from celery_lanes.fast.thread_pool import use_loops
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.fast("thread_pool")

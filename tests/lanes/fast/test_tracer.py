@@ -13,13 +13,13 @@ from celery.app.task import Context
 from celery.app.trace import build_tracer
 from celery.exceptions import Ignore, Reject, Retry
 
-from chatlanes import lanes
-from chatlanes.lanes.fast import tracer as tracer_module
-from chatlanes.lanes.leases import registry
-from chatlanes.lanes.protocol.envelope import pack_task
-from chatlanes.lanes.protocol.replies import Leased
-from chatlanes.lanes.runtime import clock
-from chatlanes.lanes.transport.dispatch import unpack
+import celery_lanes as lanes
+from celery_lanes.fast import tracer as tracer_module
+from celery_lanes.leases import registry
+from celery_lanes.protocol import Leased
+from celery_lanes.protocol.envelope import pack_task
+from celery_lanes.runtime import clock
+from celery_lanes.transport.fetch import unpack
 
 FAST = pytest.mark.fast("tracer")
 

@@ -9,15 +9,12 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from chatlanes.lanes.leases.heartbeat import Heartbeat
-from chatlanes.lanes.leases.in_flight import InFlight
-from chatlanes.lanes.leases.prefetch import Pool
-from chatlanes.lanes.leases.report_channel import DELAYED, GONE
-from chatlanes.lanes.protocol.commands import NewMessage
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.lanes.protocol.data_loss import Witness
-from chatlanes.lanes.protocol.store import Store
-from chatlanes.lanes.runtime import clock
+from celery_lanes.leases.background import Heartbeat
+from celery_lanes.leases.in_flight import InFlight
+from celery_lanes.leases.prefetch import Pool
+from celery_lanes.leases.reports import DELAYED, GONE
+from celery_lanes.protocol import NewMessage, Store, Witness, connect
+from celery_lanes.runtime import clock
 
 
 class StoreWithRace(Store):

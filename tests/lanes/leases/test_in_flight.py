@@ -8,14 +8,13 @@ from collections.abc import Iterator
 import pytest
 from redis import Redis
 
-from chatlanes.lanes.leases import wakeups as wakeups_module
-from chatlanes.lanes.leases.flusher import AckFlusher
-from chatlanes.lanes.leases.in_flight import InFlight
-from chatlanes.lanes.leases.prefetch import Pool
-from chatlanes.lanes.leases.report_channel import DONE, GONE, RELEASED, STARTED
-from chatlanes.lanes.protocol.replies import Leased
-from chatlanes.lanes.protocol.store import Store
-from chatlanes.lanes.runtime import clock
+from celery_lanes.leases import reports as reports_module
+from celery_lanes.leases.background import AckFlusher
+from celery_lanes.leases.in_flight import InFlight
+from celery_lanes.leases.prefetch import Pool
+from celery_lanes.leases.reports import DONE, GONE, RELEASED, STARTED
+from celery_lanes.protocol import Leased, Store
+from celery_lanes.runtime import clock
 
 
 class Clock:
@@ -617,7 +616,7 @@ def test_a_settle_does_not_wake_a_loop_during_a_fetch(ends: str, in_flight: InFl
     elif ends == "is lost":
         in_flight.fail_fetch()
     else:
-        time.now += wakeups_module.ANSWERED_WITHIN_S
+        time.now += reports_module.ANSWERED_WITHIN_S
     in_flight.done(after)
     # Then the next settle wakes the loop
     assert os.read(in_flight.channel.reader, 10) == b"\n"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatlanes.lanes.leases.prefetch import BACKLOG_WAIT_S, EXPECTED_WAIT_S, MAX_WAIT_FACTOR, PrefetchEstimator
+from celery_lanes.leases.prefetch import BACKLOG_WAIT_S, EXPECTED_WAIT_S, MAX_WAIT_FACTOR, PrefetchEstimator
 
 
 def learned(*runs_s: float) -> PrefetchEstimator:

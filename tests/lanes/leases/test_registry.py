@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from kombu import Connection
 
-from chatlanes.lanes.errors import ServerUnfit
-from chatlanes.lanes.leases import registry
-from chatlanes.lanes.leases.registry import in_flight_of, start_background, stop_background
+from celery_lanes.errors import ServerUnfit
+from celery_lanes.leases import registry
+from celery_lanes.leases.registry import in_flight_of, start_background, stop_background
 from tests.lanes.old_server import old_server
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from multiprocessing import get_context
+from unittest import mock
 
 import pytest
 
-from chatlanes.lanes.leases.report_channel import DONE, GONE, STARTED, ReportChannel
+from celery_lanes.leases.reports import DONE, GONE, STARTED, ReportChannel
 
 
 def read(channel: ReportChannel) -> list[tuple[str, str]]:
@@ -61,8 +62,10 @@ def test_a_report_that_is_too_long_is_dropped(channel: ReportChannel) -> None:
 def test_reports_of_several_processes_do_not_mix(channel: ReportChannel) -> None:
     fork = get_context("fork")
     children = [fork.Process(target=_report_many, args=(channel, name)) for name in "abc"]
-    for child in children:
-        child.start()
+    # In a child, kombu would close the connections that tests before this one have left, and wait for their answers.
+    with mock.patch("multiprocessing.util._run_after_forkers"):
+        for child in children:
+            child.start()
     found = []
     while any(child.is_alive() for child in children):
         found += read(channel)

@@ -14,10 +14,10 @@ import orjson
 from celery import Celery
 from redis.client import PubSub
 
-from chatlanes import lanes
-from chatlanes.lanes.monitoring.events import QUIET_AFTER, GatherEvents
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.sandbox.server import start_server
+import celery_lanes as lanes
+from celery_lanes.monitoring.events import QUIET_AFTER, GatherEvents
+from celery_lanes.protocol import connect
+from chatlanes_sandbox.server import start_server
 from tests.support.waiting import until
 
 SENDERS, EACH = 8, 50

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 import requests
 
-from chatlanes.sandbox.ports import HOST, free_port
+from chatlanes_sandbox.ports import HOST, free_port
 from tests.support.lab import Lab
 from tests.support.lab_app import GATES, HISTORY
 from tests.support.process import Process
 from tests.support.waiting import until
 from tests.support.worker import CELERY, environment
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

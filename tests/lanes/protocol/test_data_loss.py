@@ -8,12 +8,9 @@ import pytest
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from chatlanes.lanes.monitoring import inspection
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import Group, NewMessage
-from chatlanes.lanes.protocol.data_loss import Witness, sentence, witness_of
-from chatlanes.lanes.protocol.replies import History, Loss
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.monitoring import inspection
+from celery_lanes.protocol import Group, History, Loss, NewMessage, Store, Witness, keys, witness_of
+from celery_lanes.protocol.data_loss import sentence
 
 LEASE_MS = 60_000
 
@@ -40,7 +37,7 @@ def only(client: Redis) -> Loss:
 
 @pytest.fixture
 def warnings(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.WARNING, logger="chatlanes.lanes.protocol.data_loss")
+    caplog.set_level(logging.WARNING, logger="celery_lanes.protocol.data_loss")
     return caplog
 
 
@@ -87,7 +84,7 @@ def test_an_emptied_database_is_one_loss_of_several_processes(store: Store, warn
         witness.look(store)
         assert witness.noticed_within(60)
     assert [record.levelname for record in warnings.records] == ["CRITICAL", "CRITICAL"]
-    assert "the database is empty or another one: updates 1 to 5 of all" in warnings.messages[1]
+    assert "the database is empty or another one: messages 1 to 5 of all" in warnings.messages[1]
 
 
 def test_an_older_state_gets_a_new_identity(store: Store, warnings: pytest.LogCaptureFixture) -> None:
@@ -106,8 +103,8 @@ def test_an_older_state_gets_a_new_identity(store: Store, warnings: pytest.LogCa
     go_back(store.client, appended=20, settled=20)
     second.look(store)
     assert only(store.client)[1:] == (9, 10, 4, 2, False)
-    assert "the database went back to an older state: updates 9 to 10 of all" in warnings.messages[1]
-    assert "at least 2 finished updates are pending again" in warnings.messages[1]
+    assert "the database went back to an older state: messages 9 to 10 of all" in warnings.messages[1]
+    assert "at least 2 finished messages are pending again" in warnings.messages[1]
 
 
 def test_messages_that_joined_a_group_are_not_a_loss(store: Store) -> None:
@@ -131,7 +128,7 @@ def test_only_settlements_may_be_lost(store: Store) -> None:
     witness.look(store)
     go_back(store.client, appended=2, settled=1)
     witness.look(store)
-    assert "no update is known to be gone; none of them were pending" in sentence(only(store.client))
+    assert "no message is known to be gone; none of them were pending" in sentence(only(store.client))
 
 
 def test_an_acknowledged_loss_is_not_reported_again(store: Store, warnings: pytest.LogCaptureFixture) -> None:

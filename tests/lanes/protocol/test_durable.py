@@ -11,20 +11,15 @@ import pytest
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from chatlanes.lanes.errors import ServerUnfit
-from chatlanes.lanes.protocol import durable, keys, server
-from chatlanes.lanes.protocol.commands import NewMessage
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.lanes.protocol.durable import DurableAppends
-from chatlanes.lanes.protocol.replies import Appended
-from chatlanes.lanes.protocol.server import Durable
-from chatlanes.sandbox.server import Server, start_server
+from celery_lanes.errors import ServerUnfit
+from celery_lanes.protocol import Appended, Durable, DurableAppends, NewMessage, connect, durable, keys, server
+from chatlanes_sandbox.server import Server, start_server
 from tests.support.waiting import until
 from tests.support.waiting_server import believe
 
 
 def batch(number: int) -> list[NewMessage]:
-    return [NewMessage(f"m{number}", "q", "{}", ["lane"], once=("bot", number))]
+    return [NewMessage(f"m{number}", "q", "{}", ["lane"], once=("shop", number))]
 
 
 @pytest.fixture
@@ -120,7 +115,7 @@ def test_an_append_fails_while_the_replica_is_frozen(
         monkeypatch.setattr(durable, "WAIT_MS", 50)
         replica.process.send_signal(signal.SIGSTOP)
         # When a batch is appended, then the append fails
-        with pytest.raises(RedisTimeoutError, match=r"0 of 1 replicas \(DURABLE_REPLICAS\) confirmed it"):
+        with pytest.raises(RedisTimeoutError, match=r"0 of 1 replicas \(`replicas`\) confirmed it"):
             appends.append(batch(1))
         # Until the replica has the batch
         monkeypatch.setattr(durable, "WAIT_MS", 5_000)

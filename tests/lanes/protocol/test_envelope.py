@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kombu.transport.virtual import Channel
 
-from chatlanes import lanes
-from chatlanes.lanes.protocol import envelope
+import celery_lanes as lanes
+from celery_lanes.protocol import envelope
 from tests.support.lab_app import LANE_QUEUES, build
 
 LANE = {"deadline_s": 1.0, "failed": 0, "died": 0, "replayed_s": None}

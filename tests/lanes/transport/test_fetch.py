@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from chatlanes.lanes.leases.in_flight import InFlight
-from chatlanes.lanes.leases.prefetch import Pool
-from chatlanes.lanes.protocol.replies import Fetched
-from chatlanes.lanes.transport.fetch import FetchLoop
+from celery_lanes.leases.in_flight import InFlight
+from celery_lanes.leases.prefetch import Pool
+from celery_lanes.protocol import Command, Fetched
+from celery_lanes.transport.fetch import FetchLoop
 
 
 @pytest.fixture
@@ -27,7 +27,8 @@ def test_a_wakeup_before_an_older_reply_is_kept(fetch_loop: FetchLoop, monkeypat
     # Given a fetch in flight that found no more ready messages
     fetch_loop._is_notified = False
     fetch_loop._fetch.sent_s = 0.0
-    monkeypatch.setattr("chatlanes.lanes.transport.pending_fetch.fetch_answer", lambda _: Fetched([], False, False, []))
+    nothing = Command(None, [], lambda _: Fetched([], False, False, []))
+    monkeypatch.setattr(fetch_loop._fetch, "_command", nothing)
     monkeypatch.setattr(fetch_loop._fetch, "read", lambda: None)
     monkeypatch.setattr(fetch_loop._wait, "read", lambda: None)
     # When a wake-up for a later message is read before its reply

@@ -10,8 +10,8 @@ from kombu import Connection, Consumer, Exchange, Queue
 from kombu.transport import redis
 from redis.client import Pipeline
 
-from chatlanes import lanes
-from chatlanes.lanes.leases import registry
+import celery_lanes as lanes
+from celery_lanes.leases import registry
 from tests.support.lab import Lab
 from tests.support.lab_app import LANE_QUEUES
 from tests.support.waiting import until

@@ -9,9 +9,9 @@ import pytest
 import redis
 import trustme
 
-from chatlanes.sandbox.server import Server, start_server
 from chatlanes.settings import load
 from chatlanes.updates.connection import connect_to
+from chatlanes_sandbox.server import Server, start_server
 from tests.conftest import DEBIAN_REDIS
 from tests.lanes.conftest import POOLS
 from tests.support.lab import LabMaker, numbered

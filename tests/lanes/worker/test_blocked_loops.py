@@ -6,7 +6,7 @@ import pytest
 from kombu import Consumer
 from redis.exceptions import ConnectionError  # noqa: A004 - redis-py's word
 
-from chatlanes.lanes.leases.prefetch import Pool
+from celery_lanes.leases.prefetch import Pool
 from tests.support.lab import Lab, LabMaker, numbered
 from tests.support.waiting import until
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from celery import chain, chord, group
 
-from chatlanes import lanes
-from chatlanes.sandbox.server import start_server
+import celery_lanes as lanes
+from chatlanes_sandbox.server import start_server
 from tests.support.history import ids
 from tests.support.lab import Lab, LabMaker
 from tests.support.lab_app import LANE_QUEUES

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from celery import chain, chord, group
 
-from chatlanes import lanes
-from chatlanes.lanes.protocol import keys
+import celery_lanes as lanes
+from celery_lanes.protocol import keys
 from tests.support.history import ids
 from tests.support.lab import Lab, LabMaker
 from tests.support.lab_app import LANE_QUEUES

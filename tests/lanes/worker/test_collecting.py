@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chatlanes.lanes import Group
+from celery_lanes import Group
 from tests.lanes.conftest import POOLS
 from tests.support.history import ids
 from tests.support.lab import Lab, LabMaker
@@ -15,7 +15,7 @@ TALK = Group("talk", quiet_ms=700, max_wait_ms=60_000, most=20)
 
 def say(lab: Lab, *names: str, group: Group | None = TALK, **kwargs: str) -> None:
     for name in names:
-        lab.send(name, ["chat"], task="collect", group=group, kwargs={"name": name, **kwargs})
+        lab.send(name, ["talk"], task="collect", group=group, kwargs={"name": name, **kwargs})
 
 
 def runs(lab: Lab) -> list[str]:

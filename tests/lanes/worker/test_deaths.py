@@ -277,7 +277,7 @@ def test_children_end_with_a_parent_that_dies_early(make_lab: LabMaker) -> None:
 
 def test_a_suspect_in_a_backlog_delays_no_other(lab: Lab, pool: tuple[str, int]) -> None:
     # Given a backlog whose second message was running in two workers that died
-    backlog = numbered(300, lambda n: [f"chat:{n}"])
+    backlog = numbered(300, lambda n: [f"order:{n}"])
     first, suspect, *rest = backlog
     for each in (first, suspect):
         lab.publish(each, backlog[each])

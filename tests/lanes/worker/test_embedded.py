@@ -5,8 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support import ROOT
 from tests.support.process import Process
+
+pytestmark = pytest.mark.slow
 
 TESTS = ROOT / "tests" / "support" / "embedded.py"
 

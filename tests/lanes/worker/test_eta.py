@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from celery import Celery
 
-from chatlanes import lanes
-from chatlanes.lanes.protocol import keys
+import celery_lanes as lanes
+from celery_lanes.protocol import keys
 from tests.support.history import ids
 from tests.support.lab import Lab, LabMaker, batch, needs_batches
 from tests.support.lab_app import LANE_QUEUES

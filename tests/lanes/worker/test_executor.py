@@ -8,8 +8,8 @@ from threading import Barrier, Event, current_thread
 
 import pytest
 
-from chatlanes.lanes.worker import executor as module
-from chatlanes.lanes.worker.executor import blocking_executor
+from celery_lanes.worker import loop_jobs as module
+from celery_lanes.worker.loop_jobs import blocking_executor
 
 caller = ContextVar("caller", default="none")
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from chatlanes.lanes import Group
+from celery_lanes import Group
 from tests.support.history import ids
 from tests.support.lab import Lab, LabMaker
 from tests.support.waiting import until
@@ -16,7 +16,7 @@ POOLS = [("prefork", 2), ("threads", 8), ("gevent", 50)]
 
 
 def say(lab: Lab, name: str, group: Group | None = TALK, **kwargs: str) -> None:
-    lab.send(name, ["chat"], task="converse", group=group, kwargs={"name": name, **kwargs})
+    lab.send(name, ["talk"], task="converse", group=group, kwargs={"name": name, **kwargs})
 
 
 def seen(lab: Lab, what: str) -> list[str]:

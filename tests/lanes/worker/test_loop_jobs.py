@@ -13,11 +13,9 @@ from celery.utils.threads import LocalStack
 from redis import Redis
 from redis.exceptions import RedisError
 
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand, PipelinedPool
-from chatlanes.lanes.protocol.scripts import script
-from chatlanes.lanes.runtime.retry import Retries
-from chatlanes.lanes.worker.loop_jobs import LoopJob, LoopJobs, getcurrent
+from celery_lanes.protocol import Store, connect, plain
+from celery_lanes.runtime.retry import Retries
+from celery_lanes.worker.loop_jobs import LoopJob, LoopJobs, getcurrent
 from tests.support.waiting import until
 
 owner = ContextVar("owner", default="none")
@@ -41,30 +39,22 @@ def client(redis_url: str) -> Iterator[Redis]:
 
 
 def test_a_redis_command_blocks_no_other_job(jobs: LoopJobs, client: Redis) -> None:
-    # Given a job that waits for a blocking command, one that waits for a script, and one that retries during an outage
-    pool, results, is_back = PipelinedPool(client), set[Any](), threading.Event()
-
-    class Slow:
-        """A client that replies after the last job has run."""
-
-        def execute_command(self, *_: object) -> bytes:
-            assert is_back.wait(60)
-            return b"of a script"
+    # Given a job that waits for a blocking command, and one that retries during an outage
+    store, results, is_back = Store(client), set[Any](), threading.Event()
 
     def unavailable() -> str:
         if not is_back.is_set():
             raise RedisError
         return "after retries"
 
-    jobs.begin(lambda: results.add(pool.run(PipelinedCommand(None, ["BLPOP", "list", 60]))[0][1]))
-    jobs.begin(lambda: results.add(script("begin").run(Slow(), [])))  # type: ignore[arg-type]
+    jobs.begin(lambda: results.add(store.run(plain("BLPOP", "list", 60))[1]))
     jobs.begin(lambda: results.add(Retries(60, lambda: False, lambda: False).until_done(unavailable)))
-    # When another job of the same loop makes all three succeed
-    jobs.begin(lambda: (is_back.set(), pool.ask(PipelinedCommand(None, ["RPUSH", "list", "of a command"]))))
+    # When another job of the same loop makes both succeed
+    jobs.begin(lambda: (is_back.set(), store.ask(plain("RPUSH", "list", "of a command"))))
     # Then each has its result
-    until(lambda: len(results) == 3)
-    assert results == {"after retries", b"of a script", b"of a command"}
-    pool.close()
+    until(lambda: len(results) == 2)
+    assert results == {"after retries", b"of a command"}
+    store.close()
 
 
 def test_jobs_share_only_the_thread(jobs: LoopJobs) -> None:

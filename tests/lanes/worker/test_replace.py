@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from chatlanes import lanes
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.store import Store
+import celery_lanes as lanes
+from celery_lanes.protocol import Store, keys
 from tests.support.history import ids
 from tests.support.lab import Lab, LabMaker
 from tests.support.lab_app import LANE_QUEUES

@@ -153,3 +153,20 @@ def test_a_message_that_has_ended_is_not_terminated(lab: Lab) -> None:
     until(lambda: "done" in ask(lab, worker, "revoked"))
     assert worker.children() == children
     assert lab.dead() == []
+
+
+def test_a_worker_that_starts_after_the_request_buries_the_message(lab: Lab) -> None:
+    # Given a worker that got the request to terminate a message that it does not hold
+    first = lab.worker()
+    lab.app.control.revoke("unwanted", terminate=True)
+    until(lambda: any("unwanted" in each for each in (lab.app.control.inspect().revoked() or {}).values()))
+    # When another worker starts, and the message is handed to it
+    second = lab.worker(mingles=True)
+    first.stop()
+    lab.publish("unwanted", ["lane"])
+    # Then it is buried, as by the first one
+    until(lambda: lab.dead() == ["unwanted"])
+    problem = json.loads(lab.problem("unwanted"))
+    assert problem["type"] == "Terminated"
+    assert f"carried out by {second.name}@test" in problem["message"]
+    assert "asked by an unnamed program" not in problem["message"]

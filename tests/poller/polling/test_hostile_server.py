@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.sandbox.server import Server
+from celery_lanes.protocol import connect
+from chatlanes_sandbox.server import Server
 from tests.poller.hostile_server import CONFLICT, DEEP, RESULTS, WIRE, HostileServer, flood, result
 from tests.poller.lanes import buried, lane
 from tests.poller.process import RunningPoller

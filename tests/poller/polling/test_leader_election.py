@@ -9,10 +9,10 @@ from itertools import chain
 import pytest
 import requests
 
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.poller.polling.leader_election import LEADER, LEASE_MS
-from chatlanes.sandbox.server import Server, start_server
-from chatlanes.sandbox.simulator import Simulator
+from celery_lanes.protocol import connect
+from chatlanes.poller.leader_election import LEADER, LEASE_MS
+from chatlanes_sandbox.server import Server, start_server
+from chatlanes_sandbox.simulator import Simulator
 from tests.poller.conftest import StartPoller
 from tests.poller.lanes import lane, lanes, writes_held_up
 from tests.poller.process import RunningPoller

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from celery_lanes.protocol import script
 from chatlanes import poller
-from chatlanes.lanes.protocol.scripts import script
 
 LUA = Path(poller.__file__).parent / "lua"
 VERBS = sorted(path.stem for path in LUA.glob("*.lua") if path.stem != "prelude")

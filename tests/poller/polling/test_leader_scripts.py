@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pytest
 from redis import Redis
 
-from chatlanes.lanes.protocol.scripts import Argument, script
-from chatlanes.poller.polling.leader_election import LEADER
+from celery_lanes.protocol import Argument, Store, script
+from chatlanes.poller.leader_election import LEADER
 
 KEY = LEADER % 7
 #: So long that a slow test does not use a tenth of it.
@@ -23,8 +23,7 @@ class Leader:
 
 
 def run(client: Redis, verb: str, **arguments: Argument) -> object:
-    lua = script(verb, "chatlanes.poller")
-    return lua.run(client, lua.command([KEY], (), **arguments))
+    return Store(client).run(script(verb, "chatlanes.poller").command([KEY], (), **arguments))
 
 
 def take(client: Redis, holder: str, fence: str = "") -> tuple[str, str]:

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.sandbox.simulator import Simulator, start
+from celery_lanes.protocol import connect, keys
+from chatlanes_sandbox.simulator import Simulator, start
 from tests.poller.conftest import StartPoller
 from tests.poller.process import RunningPoller
 from tests.support.bot_api import BOT_ID, message

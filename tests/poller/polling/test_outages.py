@@ -9,11 +9,11 @@ import pytest
 import requests
 from redis import Redis
 
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.sandbox.ports import free_port
-from chatlanes.sandbox.server import Server, start_server
-from chatlanes.sandbox.simulator import Simulator
+from celery_lanes.protocol import connect
 from chatlanes.settings.model import NO_BOT_GIVEN
+from chatlanes_sandbox.ports import free_port
+from chatlanes_sandbox.server import Server, start_server
+from chatlanes_sandbox.simulator import Simulator
 from tests.poller.conftest import StartPoller
 from tests.poller.lanes import lane
 from tests.support.bot_api import TOKEN, message, set_webhook

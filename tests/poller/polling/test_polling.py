@@ -2,9 +2,9 @@
 
 import time
 
-from chatlanes.poller.polling.telegram_source import SAME_OFFSET_EVERY_S
-from chatlanes.sandbox.server import Server, start_server
-from chatlanes.sandbox.simulator import Simulator, start
+from chatlanes.poller.telegram_source import SAME_OFFSET_EVERY_S
+from chatlanes_sandbox.server import Server, start_server
+from chatlanes_sandbox.simulator import Simulator, start
 from tests.poller.conftest import StartPoller
 from tests.poller.lanes import buried, drain, lane, writes_held_up
 from tests.support.bot_api import TOKEN, message

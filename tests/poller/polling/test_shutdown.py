@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
-from chatlanes.sandbox.server import Server
-from chatlanes.sandbox.simulator import Simulator
+from chatlanes_sandbox.server import Server
+from chatlanes_sandbox.simulator import Simulator
 from tests.poller.conftest import StartPoller
 from tests.poller.lanes import lane, writes_held_up
 from tests.support.bot_api import message

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chatlanes.poller.runtime.retry import LEAST_S, delay_s
+from chatlanes.poller.runtime import LEAST_S, delay_s
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from chatlanes.poller.responses import FloodedError
-from chatlanes.poller.runtime.retry import GaveUpError, Retry
-from chatlanes.poller.runtime.stop import Stop, Stopping
+from chatlanes.poller.bot_api import FloodedError
+from chatlanes.poller.runtime import GaveUpError, Retry, Stop, Stopping
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from threading import Event, Thread
 
 import pytest
 
-from chatlanes.poller.runtime.stop import Stop, Stopping
+from chatlanes.poller.runtime import Stop, Stopping
 from tests.support.waiting import WITHIN_S
 
 
@@ -100,7 +100,7 @@ WAITS: dict[str, str] = {
 def test_signal_ends_the_process(wait: str, number: signal.Signals) -> None:
     program = f"""if True:
         import time
-        from chatlanes.poller.runtime.stop import Stop, Stopping
+        from chatlanes.poller.runtime import Stop, Stopping
         stop = Stop()
         stop.request_on_signals()
         print("waiting", flush=True)

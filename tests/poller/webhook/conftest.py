@@ -8,8 +8,8 @@ from typing import Protocol
 
 import pytest
 
-from chatlanes.sandbox.server import Server, start_server
-from chatlanes.sandbox.simulator import Simulator, start
+from chatlanes_sandbox.server import Server, start_server
+from chatlanes_sandbox.simulator import Simulator, start
 from tests.poller.webhook.process import ReceiverProcess
 from tests.support.bot_api import TOKEN
 

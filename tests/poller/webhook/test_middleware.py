@@ -10,8 +10,8 @@ import pytest
 import requests
 
 from chatlanes import webhook
-from chatlanes.sandbox.ports import free_port
 from chatlanes.settings import Settings, SettingsError
+from chatlanes_sandbox.ports import free_port
 from tests.poller.lanes import lane
 from tests.poller.webhook.process import HEADER, SECRET, update
 from tests.support.bot_api import TOKEN

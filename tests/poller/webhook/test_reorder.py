@@ -7,10 +7,8 @@ from typing import Any
 
 import requests
 
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.lanes.protocol.store import Store
-from chatlanes.sandbox.simulator import Simulator
+from celery_lanes.protocol import Store, connect, keys
+from chatlanes_sandbox.simulator import Simulator
 from tests.poller.lanes import lane
 from tests.poller.webhook.conftest import StartReceiver
 from tests.poller.webhook.process import SECRET, ReceiverProcess, pressed, update

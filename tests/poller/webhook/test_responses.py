@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import requests
 
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.connect import connect
-from chatlanes.poller.webhook.validation import secret_from
+from celery_lanes.protocol import connect, keys
+from chatlanes.settings import secret_from
 from tests.poller.lanes import buried, lane
 from tests.poller.process import RunningPoller
 from tests.poller.webhook.conftest import StartReceiver

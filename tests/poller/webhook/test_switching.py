@@ -6,7 +6,7 @@ from pathlib import Path
 
 import requests
 
-from chatlanes.sandbox.simulator import Simulator
+from chatlanes_sandbox.simulator import Simulator
 from tests.poller.lanes import lane
 from tests.poller.process import RunningPoller
 from tests.poller.webhook.conftest import StartReceiver

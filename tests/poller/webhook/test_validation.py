@@ -12,9 +12,9 @@ from chatlanes.poller.webhook.validation import (
     Rejection,
     RequestValidator,
     is_within,
-    secret_from,
     update_of,
 )
+from chatlanes.settings import secret_from
 
 SECRET = b"s3cret"
 JSON = {b"content-type": b"application/json"}

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from playwright.sync_api import BrowserContext, Locator, Page
 
-from chatlanes.sandbox.ports import free_port
+from chatlanes_sandbox.ports import free_port
 from tests.support.waiting import until
 
 #: Settings of the developer that must not reach the sandbox.
@@ -32,7 +32,7 @@ class BrowserSandbox:
         self._log = folder / "log"
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "chatlanes.sandbox", "--bot", bot, "--port-simulator", str(port)],
+                [sys.executable, "-m", "chatlanes_sandbox", "--bot", bot, "--port-simulator", str(port)],
                 cwd=folder,
                 env={name: value for name, value in os.environ.items() if name not in THEIRS}
                 | {"LEASE_SECONDS": "3", **settings},

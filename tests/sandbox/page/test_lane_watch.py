@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from redis import Redis
 
-from chatlanes.lanes.monitoring import inspection
-from chatlanes.sandbox.page.tracking.lane_watch import LaneWatch
+from celery_lanes.monitoring import inspection
 from chatlanes.settings import Settings
 from chatlanes.updates.intake import Intake
+from chatlanes_sandbox.page.lanes import LaneWatch
 
 
 def test_groups_are_read_while_they_grow(redis_url: str) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import requests
 
-from chatlanes.sandbox.page.tracking.order_audit import OrderAudit
-from chatlanes.sandbox.simulator import Simulator, start
+from chatlanes_sandbox.page.order_audit import OrderAudit
+from chatlanes_sandbox.simulator import Simulator, SimulatorFailedError, start
 from tests.sandbox.calling import PATIENCE_S, BotClient, wait_until
 from tests.sandbox.page.paging import PageClient
 from tests.support import ROOT
@@ -102,6 +102,24 @@ def test_a_message_with_a_button_from_both_sides(page: PageClient, bot: BotClien
     assert "can't be edited" in refusal(
         bot, "editMessageText", text="Mine", chat_id=GROUP, message_id=said["message_id"]
     )
+
+
+def test_control_requests_write_in_the_chats_of_the_page(page: PageClient, bot: BotClient, running: Simulator) -> None:
+    # When a program writes as Ben in the group
+    written = running.write("A /word", chat_id=GROUP, user_id=102)
+    assert written == newest(bot)
+    # Then the page shows it, and the button that a program presses below the answer
+    shown = page.message(lambda each: each["update_id"] == written["update_id"])
+    assert (shown["chat_id"], shown["user"]["first_name"], shown["text"]) == (GROUP, "Ben", "A /word")
+    bot.result("sendMessage", chat_id=GROUP, text="Pressed?", reply_markup=BUTTON)
+    answer = running.calls("sendMessage")[-1]
+    pressed = running.press(answer, "More", user_id=102)
+    assert pressed == newest(bot)
+    page.message(lambda each: [press["user_id"] for press in each["presses"]] == [102])
+    with pytest.raises(SimulatorFailedError, match="this person is not in this chat"):
+        running.write("Who?", chat_id=GROUP, user_id=999)
+    with pytest.raises(SimulatorFailedError, match="the message has no button 'Less'"):
+        running.press(answer, "Less", user_id=102)
 
 
 def test_an_edit_reaches_the_bot_if_it_asked_for_edits(page: PageClient, bot: BotClient) -> None:
@@ -249,7 +267,7 @@ def test_chats_survive_a_kill(tmp_path: Path) -> None:
         bot.result("sendMessage", chat_id=101, text="an answer")
         group = page.do("chats", type="supergroup", title="Team", users=["Cleo", "Ann"])
         # Then no second one may have its file
-        command = [sys.executable, "-m", "chatlanes.sandbox.simulator", "--port", "0", "--page", str(file)]
+        command = [sys.executable, "-m", "chatlanes_sandbox.simulator", "--port", "0", "--page", str(file)]
         second = run(command, env=ALONE, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert second.returncode == 1
         assert "page.sqlite3 cannot be used: another sandbox uses it" in second.stderr

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from chatlanes.lanes.monitoring.inspection import Record
-from chatlanes.sandbox.page.storage import PageStorage
-from chatlanes.sandbox.page.tracking.lane_watch import LaneSnapshot
-from chatlanes.sandbox.page.tracking.progress import UpdateProgress, timeline
-from chatlanes.sandbox.page.tracking.tracker import FORGOTTEN_FOR_S, UpdateTracker
+from celery_lanes.monitoring.inspection import Record
+from chatlanes_sandbox.page.lanes import LaneSnapshot
+from chatlanes_sandbox.page.progress import UpdateProgress, timeline
+from chatlanes_sandbox.page.storage import PageStorage
+from chatlanes_sandbox.page.tracker import FORGOTTEN_FOR_S, UpdateTracker
 
 CHAT, BOT = 101, 1
 TRACEBACK = "Traceback …\nValueError: no"

@@ -3,7 +3,7 @@
 import pytest
 import requests
 
-from chatlanes.sandbox.simulator import Simulator, SimulatorFailedError, start
+from chatlanes_sandbox.simulator import Simulator, SimulatorFailedError, start
 from tests.sandbox.calling import BotClient, text_update, wait_until
 
 

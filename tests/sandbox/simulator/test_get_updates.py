@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from chatlanes.sandbox.simulator import Simulator
+from chatlanes_sandbox.simulator import Simulator
 from tests.sandbox.calling import BotClient, text_update, wait_until
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from chatlanes.sandbox.simulator.calls.content.markup import marked, read
-from chatlanes.sandbox.simulator.calls.params import RefusedError
+from chatlanes_sandbox.simulator.calls.markup import marked, read
+from chatlanes_sandbox.simulator.calls.params import RefusedError
 
 
 def pieces(text: str, entities: list[dict[str, Any]]) -> list[tuple[str, str]]:

@@ -8,8 +8,8 @@ import pytest
 import requests
 from aiogram.types import ForumTopic
 
-from chatlanes.sandbox.simulator import Simulator
-from chatlanes.sandbox.simulator.client import READY
+from chatlanes_sandbox.simulator import Simulator
+from chatlanes_sandbox.simulator.client import READY
 from tests.sandbox.calling import PATIENCE_S, BotClient, ended_when_late, text_update, wait_until
 from tests.support import ROOT
 
@@ -24,7 +24,7 @@ def test_get_me_is_the_bot_of_the_token(bot: BotClient) -> None:
 
 def test_the_documented_token_is_that_of_a_simulator_started_by_hand() -> None:
     tokens = set(re.findall(r"\b\d+:[A-Z]+\b", (ROOT / "docs/sandbox.md").read_text()))
-    command = [sys.executable, "-m", "chatlanes.sandbox.simulator", "--port", "0"]
+    command = [sys.executable, "-m", "chatlanes_sandbox.simulator", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as by_hand, ended_when_late(by_hand):
         assert by_hand.stdout
         url = by_hand.stdout.readline().removeprefix(READY).strip()

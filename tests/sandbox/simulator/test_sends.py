@@ -12,8 +12,8 @@ import requests
 import telegram
 from aiogram.types import ChatFullInfo, ChatMemberMember, Message, Poll
 
-from chatlanes.sandbox.simulator import Simulator
 from chatlanes.telegram.methods import METHODS
+from chatlanes_sandbox.simulator import Simulator
 from tests.sandbox.calling import PATIENCE_S, BotClient
 
 BUTTONS = {"inline_keyboard": [[{"text": "More", "callback_data": "more"}, {"text": "Site", "url": "https://a.b"}]]}

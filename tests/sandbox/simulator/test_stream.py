@@ -5,8 +5,8 @@ from collections import Counter, defaultdict
 from itertools import islice
 from typing import Any
 
-from chatlanes.sandbox.simulator import Simulator
-from chatlanes.sandbox.simulator.stream import StreamPlan, conversations
+from chatlanes_sandbox.simulator import Simulator
+from chatlanes_sandbox.simulator.stream import StreamPlan, conversations
 from tests.sandbox.calling import BotClient, wait_until
 
 

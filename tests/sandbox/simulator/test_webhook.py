@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 import pytest
 
-from chatlanes.sandbox.simulator import Simulator
-from chatlanes.sandbox.simulator.updates.webhook_queues import queue_of
+from chatlanes_sandbox.simulator import Simulator
+from chatlanes_sandbox.simulator.webhook import queue_of
 from tests.sandbox.calling import PATIENCE_S, BotClient, text_update, wait_until
 
 NOWHERE = "http://127.0.0.1:9/"

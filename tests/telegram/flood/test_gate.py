@@ -5,21 +5,21 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 from redis import Redis
 
-from chatlanes.lanes.errors import LeaseLost
-from chatlanes.lanes.protocol.connect import connect
+from celery_lanes.errors import LeaseLost
+from celery_lanes.protocol import Command, Store, connect
 from chatlanes.telegram.client import Prepared, prepare
 from chatlanes.telegram.errors import TooManyRequests
-from chatlanes.telegram.flood import Gate, Passage, Rates, RunGate, Waiting, waiting
+from chatlanes.telegram.flood import Gate, Passage, Rates, RunGate, Waiting
 from chatlanes.telegram.flood import gate as gate_module
-from chatlanes.telegram.flood.decisions import GateAnswer, Verdict, WaitMode, wait_mode
-from chatlanes.telegram.flood.gate import Ask
+from chatlanes.telegram.flood import parking as parking_module
+from chatlanes.telegram.flood.gate import Ask, GateAnswer, Verdict, WaitMode, is_group, wait_mode
 from chatlanes.telegram.flood.parking import Parking, ParkUpdate
-from chatlanes.telegram.flood.rates import is_group
 
 
 class FakeLease:
@@ -48,7 +48,11 @@ def call(chat: Any = 7, method: str = "sendMessage") -> Prepared:
 
 
 def asking(redis: Redis) -> Ask:
-    return lambda *asked: [each.script.run(redis, each.command) for each in asked]
+    def ask(*asked: Command[Any]) -> list[Any]:
+        with closing(Store(redis)) as store:
+            return store.run_all(*asked)
+
+    return ask
 
 
 def ask(redis: Redis, passage: Passage) -> GateAnswer | None:
@@ -202,7 +206,7 @@ def test_wait_ends_without_a_lease_or_at_a_stop(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(LeaseLost):
         Waiting(held, parking).in_place("a flood wait", 60)
     held.lost = False
-    monkeypatch.setattr(waiting, "is_stopping", lambda: True)
+    monkeypatch.setattr(parking_module, "is_stopping", lambda: True)
     with pytest.raises(ParkUpdate):
         Waiting(held, parking).in_place("a flood wait", 60)
     assert 59 < parking.delay_s() <= 60

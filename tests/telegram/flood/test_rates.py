@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 
 from bench.load.limited_calls import BEGUN, RatePlan
-from chatlanes.lanes.protocol.connect import connect
+from celery_lanes.protocol import connect
+from chatlanes.telegram.flood.gate import BURST, SLACK_S
 from chatlanes.telegram.flood.keys import COUNTS, RATE
-from chatlanes.telegram.flood.rates import BURST, SLACK_S
 from tests.support import ROOT
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.slow
 
 PER_BOT, PER_CHAT, PER_GROUP = 300, 20, 600
 #: The chats of each process: its own, two that all share, and a group.

@@ -10,7 +10,7 @@ import pytest
 from redis import Redis
 
 import chatlanes.telegram.flood
-from chatlanes.lanes.protocol.scripts import script
+from celery_lanes.protocol import Store, script
 from chatlanes.telegram.flood.inspection import FloodCounts, FloodPause, flood_counts, flood_pauses
 from chatlanes.telegram.flood.keys import COUNTS, ask_keys, keys_of, refused_keys
 
@@ -81,7 +81,7 @@ def ask(client: Redis, *, cost: int = 1, patience: float = 0, bot: float = 0, sl
         burst=burst,
         waited_ms=waited_ms,
     )
-    what, wait_us, at_us, refused = lua.run(client, command)
+    what, wait_us, at_us, refused = Store(client).run(command)
     assert abs(at_us - now_us(client) - wait_us) < MINUTE_US / 20
     return what.decode(), round(wait_us / MINUTE_US, 1), refused
 
@@ -89,7 +89,7 @@ def ask(client: Redis, *, cost: int = 1, patience: float = 0, bot: float = 0, sl
 def refused(client: Redis, minutes: float, chat: str = "7") -> int:
     lua = script("refused", "chatlanes.telegram.flood")
     keys = keys_of("1", chat)
-    return int(lua.run(client, lua.command(refused_keys(keys), scope=chat, wait_ms=round(minutes * MINUTE_MS))))
+    return int(Store(client).run(lua.command(refused_keys(keys), scope=chat, wait_ms=round(minutes * MINUTE_MS))))
 
 
 # -- pauses
@@ -165,7 +165,7 @@ def test_rates_start_again_when_the_clock_was_set_back(client: Redis, minutes: i
 def test_acceptance_clears_the_refused_scopes_only(client: Redis) -> None:
     seed(client, {KEYS.scope: 10, "flood:1:8": 5, KEYS.refused: {"7", "8"}})
     lua = script("accepted", "chatlanes.telegram.flood")
-    assert [lua.run(client, lua.command([KEYS.refused])) for _ in range(2)] == [1, 0]
+    assert [Store(client).run(lua.command([KEYS.refused])) for _ in range(2)] == [1, 0]
     assert read(client) == {KEYS.scope: 10, "flood:1:8": 5}
 
 

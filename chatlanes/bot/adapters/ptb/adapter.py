@@ -3,40 +3,64 @@
 Each update is processed completely on this process's event loop, including handlers with block=False and tasks of the
 application; error handlers run, and the failure still fails the attempt. chat_data, user_data and conversations are
 read before each update and stored with it (data.py). Jobs are updates too (job_queue.py). The updater and update
-processor are not used. With COLLECT it processes the newest update, with the texts of all;
-`context.updates` are all of them.
+processor are not used. With COLLECT it processes the newest update, with the texts of all; `context.updates` are all of
+them. Every Bot API call, with uploads, and every download from the Bot API goes through the bridge, with our timeouts.
+
+The framework only logs failures of handlers, tasks and contexts: an update in which one was raised fails, after the
+bot's error handlers ran, whose calls are journaled in a series of their own. Tasks made with `application.create_task`
+end before their update is settled.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from functools import partial
+from functools import partial, wraps
 from typing import Any
+from urllib.parse import unquote
 
 import telegram
 from redis.exceptions import RedisError
 from telegram import Update
-from telegram.error import NetworkError, RetryAfter
+from telegram.error import NetworkError as PtbNetworkError
+from telegram.error import RetryAfter
 from telegram.ext import Application
+from telegram.request import BaseRequest, RequestData
 
-from chatlanes.bot.adapters import collected, storage_json
-from chatlanes.bot.adapters.errors import check_token, warn_of_address
+from celery_lanes.errors import LanesError
+from celery_lanes.worker import blocking_executor
+from chatlanes.bot.adapters import bridge, collected, storage_json
+from chatlanes.bot.adapters.errors import check_token, is_interruption, note_failure, raising_failures, warn_of_address
 from chatlanes.bot.adapters.ptb.buttons import Buttons
-from chatlanes.bot.adapters.ptb.calls import BridgedRequest
-from chatlanes.bot.adapters.ptb.conversations import AnyApplication, wait_for_handlers
-from chatlanes.bot.adapters.ptb.data import DataKeeper, Outline, replace_persistence
-from chatlanes.bot.adapters.ptb.failures import no_failures, updates_here, watch
+from chatlanes.bot.adapters.ptb.data import (
+    AnyApplication,
+    DataKeeper,
+    Outline,
+    replace_persistence,
+    time_out,
+    wait_for_handlers,
+)
 from chatlanes.bot.adapters.ptb.job_plans import JobError
 from chatlanes.bot.adapters.ptb.job_queue import LaneJob, LaneJobQueue, queue_of
 from chatlanes.bot.adapters.ptb.job_storage import KIND, TIMEOUT
-from chatlanes.bot.adapters.ptb.timeouts import time_out
-from chatlanes.bot.adapters.startup.async_handler import AsyncHandler
-from chatlanes.bot.adapters.startup.lifetime import Steps
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
-from chatlanes.lanes.worker.executor import blocking_executor
+from chatlanes.bot.coroutines import AsyncHandler
+from chatlanes.bot.lifetime import Steps
 from chatlanes.settings.imports import BotImportError
+from chatlanes.telegram import NetworkError
 from chatlanes.telegram.client import BotApi
+
+Callback = Callable[[Any, Any], Coroutine[Any, Any, Any]]
+
+#: The tasks of the current update.
+_tasks: ContextVar[list[asyncio.Task[Any]]] = ContextVar("tasks")
+#: All updates of the current run, for `context.updates`.
+updates_here: ContextVar[list[Update]] = ContextVar("updates")
+#: The bot of the current update.
+bot_here: ContextVar[telegram.Bot | None] = ContextVar("bot", default=None)
 
 
 def bot_of(found: Any, api: BotApi, label: str) -> Bot:
@@ -46,7 +70,13 @@ def bot_of(found: Any, api: BotApi, label: str) -> Bot:
     check_token(found.bot.token, api, label)
     # Replaces a private attribute: only the builder accepts a request, and this application is built already.
     found.bot._request = (found.bot._request[0], BridgedRequest(api, found.bot))
-    register_objects()
+    storage_json.register_objects(
+        "python-telegram-bot",
+        telegram,
+        telegram.TelegramObject,
+        lambda found: found.to_dict(),
+        lambda kind, content: kind.de_json(content, bot_here.get()),
+    )
     replace_persistence(found)
     warn_of_address(found.bot.base_url.partition("/bot")[0], api)
     runner = PtbRunner(found, queue_of(found))
@@ -60,7 +90,7 @@ class PtbRunner:
         self._application, self._jobs = application, jobs
         self._buttons = Buttons(application.bot)
         self._keeper: DataKeeper | None = None
-        self.steps = Steps(self._start, self._stop, passing=(NetworkError, RetryAfter, RedisError))
+        self.steps = Steps(self._start, self._stop, passing=(PtbNetworkError, RetryAfter, RedisError))
 
     def read_ahead(self, ctx: Context) -> None:
         if self._keeper:  # it has started
@@ -123,23 +153,162 @@ class PtbRunner:
             await application.post_shutdown(application)
 
 
-#: The bot of the current update.
-bot_here: ContextVar[telegram.Bot | None] = ContextVar("bot", default=None)
+class BridgedRequest(BaseRequest):
+    """Wraps the request object that the bot was created with, which makes the requests to other addresses."""
+
+    def __init__(self, api: BotApi, bot: telegram.Bot) -> None:
+        self._api, self._own = api, bot._request[1]
+        self._files = f"{bot.base_file_url}/"
+
+    async def initialize(self) -> None:
+        await self._own.initialize()
+
+    async def shutdown(self) -> None:
+        await self._own.shutdown()
+
+    @property
+    def read_timeout(self) -> float | None:
+        return self._own.read_timeout
+
+    async def _request_wrapper(self, *arguments: Any, **named: Any) -> bytes:
+        """Re-raises lanes errors, which the framework converts to NetworkError; bots would retry that."""
+        try:
+            return await super()._request_wrapper(*arguments, **named)
+        except PtbNetworkError as error:
+            if isinstance(error.__cause__, LanesError):
+                raise error.__cause__ from None
+            raise
+
+    async def do_request(
+        self, url: str, method: str, request_data: RequestData | None = None, *timeouts: Any, **named: Any
+    ) -> tuple[int, bytes]:
+        try:
+            if method == "POST":
+                return await self._call(url.rpartition("/")[2], request_data)
+            # The colon of the token is encoded as %3A.
+            if (file := unquote(url)).startswith(self._files):
+                return await bridge.fetch_soon(self._api, file.removeprefix(self._files))
+        except NetworkError as error:
+            raise PtbNetworkError(str(error)) from error
+        return await self._own.do_request(url, method, request_data, *timeouts, **named)
+
+    async def _call(self, name: str, request_data: RequestData | None) -> tuple[int, bytes]:
+        with bridge.reserved(self._api, name) as caller:
+            answered = await bridge.call_soon(caller, name, _params(request_data))
+        if name == "getFile":
+            self._check_file(answered.content.get("result"))
+        return answered.status, answered.body
+
+    def _check_file(self, result: Any) -> None:
+        """The framework reads the file of this machine that a `file_path` names, if there is one."""
+        if isinstance(result, dict) and isinstance(file_path := result.get("file_path"), str):
+            self._api.check_local(file_path)
 
 
-def _encode(found: telegram.TelegramObject) -> list[Any]:
-    return [type(found).__name__, found.to_dict()]
+def _params(request_data: RequestData | None) -> dict[str, Any]:
+    if request_data is None:
+        return {}
+    uploads = {part: _upload(*parts) for part, parts in (request_data.multipart_data or {}).items()}
+    return {**request_data.parameters, **uploads}
 
 
-def _decode(encoded: list[Any]) -> telegram.TelegramObject:
-    kind = getattr(telegram, encoded[0], None)
-    if not (isinstance(kind, type) and issubclass(kind, telegram.TelegramObject)):
-        raise LookupError(
-            f"the stored value is a telegram.{encoded[0]}, which this version of python-telegram-bot lacks"
-        )
-    return kind.de_json(encoded[1], bot_here.get())
+def _upload(name: str, content: Any, _kind: str) -> Any:
+    return bridge.file(name, content.read() if hasattr(content, "read") else content)
 
 
-def register_objects() -> None:
-    """Allow python-telegram-bot's types in stored data."""
-    storage_json.register("telegram", telegram.TelegramObject, _encode, _decode)
+def watch(application: AnyApplication) -> None:
+    # The framework creates a context for every error that it catches, provided that there is an error handler.
+    kinds = application.context_types
+    kinds._context = _WatchedContext(kinds.context)  # type: ignore[assignment]
+    own = {_in_own_series(callback): block for callback, block in application.error_handlers.items()}
+    application.error_handlers = {_nothing: True, **own}
+
+
+@asynccontextmanager
+async def no_failures() -> AsyncIterator[None]:
+    """Wraps the processing of one update. Raises the first failure, after all tasks have ended."""
+    tasks: list[asyncio.Task[Any]] = []
+    _tasks.set(tasks)
+    with raising_failures():
+        try:
+            yield
+            await _ended(tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def _ended(tasks: list[asyncio.Task[Any]]) -> None:
+    """Wait for the tasks, including those they create. Raises BaseExceptions that are not failures, like ParkUpdate."""
+    while tasks:
+        outcomes = await asyncio.gather(tasks.pop(0), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException) and not isinstance(outcome, Exception | asyncio.CancelledError):
+                raise outcome
+
+
+class _WatchedContext:
+    """Replaces the class of contexts, to see the errors and to add the `updates` of the run."""
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+
+    def from_update(self, update: object, application: AnyApplication) -> Any:
+        try:
+            return _with_updates(self._kind.from_update(update, application))
+        except Exception as error:
+            note_failure(error)
+            raise
+
+    def from_job(self, job: object, application: AnyApplication) -> Any:
+        try:
+            return self._kind.from_job(job, application)
+        except Exception as error:
+            note_failure(error)
+            raise
+
+    def from_error(self, update: object, error: Exception, *others: Any, **named: Any) -> Any:
+        note_failure(error)
+        return _with_updates(self._kind.from_error(update, error, *others, **named))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kind, name)
+
+
+def _with_updates(context: Any) -> Any:
+    """A context with `updates`, unless the bot's own class of contexts defines that name."""
+    if not hasattr(type(context), "updates") and (updates := updates_here.get(None)) is not None:
+        context.updates = updates
+    return context
+
+
+def _in_own_series(callback: Callback) -> Callback:
+    @wraps(callback)
+    async def run(update: object, context: Any) -> Any:
+        if is_interruption(context.error):
+            return None
+        with bridge.in_series("error/"):
+            return await callback(update, context)
+
+    return run
+
+
+async def _nothing(update: object, context: Any) -> None:
+    """An error handler, so that there is at least one."""
+
+
+def _remember_tasks() -> None:
+    """Replace Application.create_task on the class, because the framework has no hook for it."""
+    create = Application.create_task
+
+    @wraps(create)
+    def create_task(self: Any, coroutine: Any, update: object = None, *, name: str | None = None) -> Any:
+        task = create(self, coroutine, update, name=name)
+        if (tasks := _tasks.get(None)) is not None:
+            tasks.append(task)
+        return task
+
+    Application.create_task = create_task  # type: ignore[method-assign]
+
+
+_remember_tasks()

@@ -7,7 +7,6 @@ chat is invalid.
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import time
 from collections.abc import AsyncIterator
@@ -118,7 +117,7 @@ async def _store(cache: CallbackDataCache, names: _Names) -> None:
     if names.pressed and names.pressed not in cache._keyboard_data:
         storage.keep(None, _place(names.pressed), None)
     if names.cleared_before:
-        await asyncio.to_thread(storage.fetch, [(None, _CLEARED)])
+        await storage.fetch_soon([(None, _CLEARED)])
         storage.keep(None, _CLEARED, max(storage.load(None, _CLEARED) or 0.0, names.cleared_before), KEPT_S)
 
 
@@ -128,7 +127,7 @@ async def _load_pressed(cache: CallbackDataCache, update: Update) -> str:
     name = (query.data or "")[:_NAME_LENGTH] if query else ""
     if not name:
         return ""
-    await asyncio.to_thread(storage.fetch, [(None, _place(name)), (None, _CLEARED)])
+    await storage.fetch_soon([(None, _place(name)), (None, _CLEARED)])
     found = storage.load(None, _place(name)) if storage.is_safe(None) else None
     if found is None or found.pop(_AT, 0.0) < (storage.load(None, _CLEARED) or 0.0):
         return ""

@@ -2,7 +2,12 @@
 
 An update sees the data of all updates before it, on any worker; a failed attempt stores nothing. storage_json.py lists
 the types that can be stored; bot_data is local to each process and not stored. An application's own persistence is
-used, except one for a single process, which is replaced.
+used, except one for a single process, which is replaced. Memory is proportional to the running updates, not to the
+number of known chats.
+
+The `conversation_timeout` of a conversation that has TIMEOUT handlers is a timer, which is set with each update that
+it handles and carries the update; otherwise it limits how long the states are stored. If the conversation has handled
+another update when the timer is due, nothing happens.
 """
 
 from __future__ import annotations
@@ -10,23 +15,228 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
+from datetime import timedelta
+from functools import cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from telegram import Update
-from telegram.ext import DictPersistence, PicklePersistence
+from telegram.ext import Application, BaseHandler, ConversationHandler, DictPersistence, Job, PicklePersistence
 
 from chatlanes.bot.adapters import storage, storage_json
-from chatlanes.bot.adapters.ptb.conversations import AnyApplication, conversations_of
-from chatlanes.bot.adapters.ptb.job_storage import KIND
-from chatlanes.bot.adapters.ptb.slots import Position, Slot, data_of, positions_of
-from chatlanes.bot.context import Context
-from chatlanes.lanes.worker.executor import blocking_executor
+from chatlanes.bot.adapters.ptb.job_storage import KIND, TIMEOUT, plain
+from chatlanes.bot.context import Context, current
+from chatlanes.bot.timers import Timers
 
 log = logging.getLogger(__name__)
+
+AnyApplication = Application[Any, Any, Any, Any, Any, Any]
+
+
+class Conversation(NamedTuple):
+    """One ConversationHandler. Its name is the same in every process: its own, or its position among the handlers.
+    `timeout_s`: how long after the last update that it handled it ends.
+    """
+
+    name: str
+    handler: ConversationHandler[Any]
+    timeout_s: float | None
+
+    @property
+    def has_timer(self) -> bool:
+        """True if handlers run when it ends by its timeout."""
+        return self.timeout_s is not None and bool(self.handler.states.get(ConversationHandler.TIMEOUT))
+
+    def key(self, update: Update) -> tuple[int | str, ...] | None:
+        """The key of the update's conversation; None if the update lacks a chat, user or message for it."""
+        try:
+            return self.handler._get_key(update)
+        except RuntimeError:
+            return None
+
+
+def conversations_of(application: AnyApplication) -> list[Conversation]:
+    """All ConversationHandlers, nested ones included, except those that the application's own persistence stores."""
+    places: dict[int, tuple[str, ConversationHandler[Any]]] = {}
+    for place, handler in _everywhere(application):
+        if isinstance(handler, ConversationHandler) and not (application.persistence and handler.persistent):
+            places.setdefault(id(handler), (place, handler))
+    named = Counter(handler.name for _, handler in places.values())
+    return [
+        Conversation(
+            handler.name if handler.name and named[handler.name] == 1 else place, handler, _timeout_of(handler)
+        )
+        for place, handler in places.values()
+    ]
+
+
+def wait_for_handlers(application: AnyApplication) -> None:
+    """Make all handlers blocking: one with block=False could still run during the next update of its chat."""
+    for _, handler in _everywhere(application):
+        handler.block = True
+    application.error_handlers = dict.fromkeys(application.error_handlers, True)
+
+
+def _timeout_of(handler: ConversationHandler[Any]) -> float | None:
+    """The conversation_timeout, which is removed from the handler: with it, the framework would look for its job queue
+    and warn at each update.
+    """
+    timeout, handler._conversation_timeout = handler.conversation_timeout, None
+    return (timeout.total_seconds() if isinstance(timeout, timedelta) else timeout) or None
+
+
+def _everywhere(application: AnyApplication) -> Iterator[tuple[str, BaseHandler[Any, Any, Any]]]:
+    for group, handlers in application.handlers.items():
+        yield from _among(str(group), handlers)
+
+
+def _among(place: str, handlers: Iterable[Any]) -> Iterator[tuple[str, BaseHandler[Any, Any, Any]]]:
+    for number, handler in enumerate(handlers):
+        yield (here := f"{place}.{number}"), handler
+        if isinstance(handler, ConversationHandler):
+            yield from _among(f"{here}.entry", handler.entry_points)
+            for state, inside in handler.states.items():
+                yield from _among(f"{here}.{state}", inside)
+            yield from _among(f"{here}.fallback", handler.fallbacks)
+
+
+class Data:
+    """The chat_data or user_data of one id: a dict, or the type that ContextTypes sets.
+
+    `place` (one of `places`) and `name` are arguments of storage.py; `value` is the value to store, or None.
+    """
+
+    ttl_s: float | None = None
+    has_moved = False
+
+    def __init__(self, of_all: Any, number: int, name: str, *places: storage.Place) -> None:
+        self._of_all, self._number = of_all, number
+        self.name, self.places = name, places
+
+    @property
+    def place(self) -> storage.Place:
+        """With ORDER_BY=chat, user_data is stored per chat."""
+        return storage.first_safe(self.places, self.places[-1])
+
+    @property
+    def value(self) -> Any:
+        return self._contents or None
+
+    def fill(self, found: Any) -> None:
+        self._of_all.pop(self._number, None)
+        self._contents.update(found or {})
+
+    def forget(self) -> None:
+        self._of_all.pop(self._number, None)
+
+    @property
+    def _contents(self) -> dict[Any, Any]:
+        """The data as a dict. The framework creates it if it does not exist."""
+        data = self._of_all[self._number]
+        contents = data if isinstance(data, dict) else getattr(data, "__dict__", None)
+        if contents is None:
+            _warn_of_slots(type(data).__name__)
+        return contents if contents is not None else {}
+
+
+class Position:
+    """The state of one conversation. The framework takes it for the job of the conversation's timeout, and removes the
+    job when the conversation handles an update.
+    """
+
+    def __init__(self, conversation: Conversation, key: tuple[int | str, ...], update: Any) -> None:
+        self._conversation, self.key, self._update_id = conversation, key, update.update_id
+        self.handler = conversation.handler
+        self._states = self.handler._conversations
+        self._jobs: dict[Any, Any] = self.handler.timeout_jobs
+        self.name = f"ptb:conversation:{conversation.name}:{':'.join(map(str, key))}"
+        self.places = _places_of(self.handler, update)
+        self.has_moved = False
+        #: The update that set the timer.
+        self._timer_of: int | None = None
+
+    @property
+    def place(self) -> storage.Place:
+        return storage.first_safe(self.places, self.places[-1])
+
+    @property
+    def ttl_s(self) -> float | None:
+        """With a timer, the timer ends the conversation."""
+        return None if self._conversation.has_timer else self._conversation.timeout_s
+
+    @property
+    def value(self) -> Any:
+        if self.key not in self._states:
+            return None
+        timer = {} if self._timer_of is None else {"timer_of": self._timer_of}
+        return {"state": self._states[self.key], **timer}
+
+    def fill(self, found: Any) -> None:
+        self.forget()
+        if self._conversation.timeout_s is not None:
+            self._jobs[self.key] = self
+        if found is not None:
+            self._states[self.key] = found["state"]
+            self._timer_of = found.get("timer_of")
+
+    def forget(self) -> None:
+        self._states.pop(self.key, None)
+        self._jobs.pop(self.key, None)
+
+    def schedule_removal(self) -> None:
+        """Called by the framework when the conversation handles the update."""
+        self.has_moved = True
+
+    def set_timer(self) -> None:
+        """Set, move or cancel the timer of the timeout with the update, if the conversation has handled it."""
+        if not self.has_moved:
+            return
+        ctx, conversation, name = current(), self._conversation, plain(self.name)
+        assert ctx.stored  # noqa: S101  its data was read
+        timers = Timers(ctx.update, ctx.timer_plan, ctx.stored)
+        if conversation.has_timer and self.key in self._states:
+            self._timer_of, in_ms = self._update_id, round((conversation.timeout_s or 0) * 1000)
+            timers.stage(ctx.stored, KIND, name, {TIMEOUT: conversation.name, "update": ctx.update}, None, in_ms)
+        elif self._timer_of is not None:
+            timers.cancel(name)
+            self._timer_of = None
+
+    def is_timed_out(self, name: str) -> bool:
+        """True if it is a state of this conversation, and its timer was not moved or cancelled since it was due."""
+        return name == self._conversation.name and self.key in self._states and self._timer_of == self._update_id
+
+
+Slot = Data | Position
+
+
+def data_of(application: AnyApplication, update: Update) -> Iterator[Slot]:
+    chat, user = update.effective_chat, update.effective_user
+    if chat:
+        yield Data(application._chat_data, chat.id, "ptb:chat", None)
+    if user:
+        yield Data(application._user_data, user.id, f"ptb:user:{user.id}", f"user:{user.id}", None)
+
+
+def positions_of(conversations: list[Conversation], update: Update) -> Iterator[Slot]:
+    for conversation in conversations:
+        key = conversation.key(update)
+        if key is not None:
+            yield Position(conversation, key, update)
+
+
+def _places_of(handler: Any, update: Any) -> tuple[storage.Place, ...]:
+    """The chat of the update, and its user if each user has a conversation, first if it is the same in all chats."""
+    if not handler.per_user:
+        return (None,)
+    user = f"user:{update.effective_user.id}"
+    return (None, user) if handler.per_chat else (user, None)
+
+
+@cache
+def _warn_of_slots(kind: str) -> None:
+    log.warning("%s is not stored, because it has no __dict__: use a dict, or a class without __slots__", kind)
 
 
 def replace_persistence(application: AnyApplication) -> None:
@@ -121,8 +331,7 @@ def _places(slots: Iterable[Slot]) -> list[tuple[storage.Place, str]]:
 
 async def _read(slots: Iterable[Slot]) -> dict[str, str]:
     """Load the slots; returns the value of each, encoded."""
-    if storage.is_unread(wanted := _places(slots)):
-        await blocking_executor().call(partial(storage.fetch, wanted))
+    await storage.fetch_soon(_places(slots))
     for each in slots:
         each.fill(storage.load(each.place, each.name) if storage.is_safe(each.place) else None)
     return {each.name: storage_json.text(each.value, each.name) for each in slots}
@@ -174,3 +383,35 @@ class PerChatLock:
             if not self._wanted[each]:
                 del self._wanted[each]
                 self._locks.pop(each, None)
+
+
+class _Data(NamedTuple):
+    """The fields that ConversationHandler._trigger_timeout reads."""
+
+    conversation_key: Any
+    update: Update
+    application: AnyApplication
+    callback_context: Any
+
+
+class TimeoutJob(Job[Any]):
+    """The job whose callback is the framework's own code for the end of a conversation."""
+
+    id = "timeout"
+
+    def __init__(self, handler: ConversationHandler[Any], data: _Data) -> None:
+        # Without the constructor of Job, which needs APScheduler.
+        self.callback, self.data, self.name = handler._trigger_timeout, data, handler._trigger_timeout.__name__
+        self.chat_id = self.user_id = self._job = None
+        self._removed, self._enabled = False, True
+
+
+async def time_out(application: AnyApplication, name: str, slots: Iterable[Slot], update: Update) -> None:
+    """Run the TIMEOUT handlers of a conversation with its last update, and end it."""
+    for each in slots:
+        if isinstance(each, Position) and each.is_timed_out(name):
+            context = application.context_types.context.from_update(update, application)
+            await context.refresh_data()
+            job = TimeoutJob(each.handler, _Data(each.key, update, application, context))
+            each.handler.timeout_jobs[each.key] = job
+            await job._run(application)

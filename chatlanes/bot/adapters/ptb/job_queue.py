@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,14 +21,14 @@ from uuid import uuid4
 
 from telegram.ext import ExtBot, Job, JobQueue
 
+from celery_lanes.protocol.keys import SEEN_TTL_S
 from chatlanes.bot.adapters import storage_json
 from chatlanes.bot.adapters.ptb import job_plans as plans
-from chatlanes.bot.adapters.ptb.conversations import AnyApplication
+from chatlanes.bot.adapters.ptb.data import AnyApplication
 from chatlanes.bot.adapters.ptb.job_plans import JobError, When
 from chatlanes.bot.adapters.ptb.job_storage import Found, JobRecord, JobStorage, origin_of, record_of
-from chatlanes.bot.current import current_or_none
+from chatlanes.bot.context import current_or_none
 from chatlanes.bot.timers import MOST_BYTES
-from chatlanes.lanes.protocol.keys import SEEN_TTL_S
 
 log = logging.getLogger(__name__)
 
@@ -297,7 +296,7 @@ class _NoScheduler:
 def path_of(callback: Any) -> str:
     """`module:name` of a function. Raises JobError."""
     module, name = getattr(callback, "__module__", None), getattr(callback, "__qualname__", None)
-    if not (inspect.isfunction(callback) and module and _at(module, str(name)) is callback):
+    if not (inspect.isfunction(callback) and module and storage_json.found_at(f"{module}:{name}") is callback):
         raise JobError(
             f"{name or type(callback).__name__} cannot be the callback of a job: another process must find it by its "
             "name. Write a function `async def name(context)` in a module, and give it what it needs as `data`"
@@ -307,18 +306,9 @@ def path_of(callback: Any) -> str:
 
 def callback_at(path: str) -> Any:
     """The function at `module:name`. Raises LookupError."""
-    module, _, name = path.partition(":")
-    found = _at(module, name)
+    found = storage_json.found_at(path)
     if not inspect.isfunction(found):
         raise LookupError(f"the callback of the job, {path}, does not exist in this release of the bot")
-    return found
-
-
-def _at(module: str, name: str) -> Any:
-    """A module that the bot has imported has it."""
-    found: Any = sys.modules.get(module)
-    for part in name.split("."):
-        found = getattr(found, part, None)
     return found
 
 

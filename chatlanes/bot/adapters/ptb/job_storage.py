@@ -17,14 +17,12 @@ from zlib import crc32
 
 import orjson
 
+from celery_lanes.monitoring import inspection
+from celery_lanes.protocol import CancelTimer, NewMessage, SetTimer, Store, StoredTimer
 from chatlanes.bot.adapters.ptb.job_plans import JobError, Plan, plan_from, plan_json
-from chatlanes.bot.current import current_or_none
-from chatlanes.bot.session.stored import Stored
+from chatlanes.bot.context import current_or_none
+from chatlanes.bot.stored import Stored
 from chatlanes.bot.timers import id_prefix
-from chatlanes.lanes.monitoring import inspection
-from chatlanes.lanes.protocol.commands import CancelTimer, NewMessage, SetTimer
-from chatlanes.lanes.protocol.replies import StoredTimer
-from chatlanes.lanes.protocol.store import Store
 from chatlanes.settings import Settings, load
 from chatlanes.updates import keys_of, queue_of
 from chatlanes.updates.connection import connect_to

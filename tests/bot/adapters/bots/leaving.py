@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from celery_lanes import LeaseLost
 from chatlanes.bot import current
-from chatlanes.lanes import LeaseLost
 from tests.bot.adapters.bots.script import TOKEN, note
 from tests.support.bots import GATES
 

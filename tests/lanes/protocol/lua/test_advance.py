@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from redis import Redis
 
-from chatlanes.lanes.protocol.commands import NewMessage
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import NewMessage, Store
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import State, leased, ready, seed, state_with, waiting
 

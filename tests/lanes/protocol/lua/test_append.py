@@ -8,11 +8,8 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from chatlanes.lanes.errors import LeaseLost
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import Guard, NewMessage
-from chatlanes.lanes.protocol.replies import Appended
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.errors import LeaseLost
+from celery_lanes.protocol import Appended, Guard, NewMessage, Store, keys
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import CLOCK, State, buried, leased, ready, seed, state_with, waiting
 
@@ -133,7 +130,7 @@ def test_a_stored_id_is_a_duplicate_after_its_number_expired(client: Redis, stor
 def test_lower_numbers_join_the_end_of_the_lane(client: Redis, store: Store) -> None:
     # Given an update with a high number
     store.append([update(900_000_000, "a")])
-    # When Telegram restarts at a lower number
+    # When the source restarts at a lower number
     store.append([update(7, "a"), update(6, "a")])
     # Then these are new, and in the order of their arrival
     assert read(client).lanes == {"a": ["1:900000000", "1:7", "1:6"]}
@@ -155,7 +152,7 @@ def test_the_largest_number_that_json_can_hold(client: Redis, store: Store) -> N
 
 def test_scopes_are_independent(client: Redis, store: Store) -> None:
     store.append([update(10)])
-    assert store.append([NewMessage("2:10", "q", "another bot's", (), once=("2", 10))]).added == 1
+    assert store.append([NewMessage("2:10", "q", "another scope's", (), once=("2", 10))]).added == 1
     assert read(client).seen == {"1:0": {10}, "2:0": {10}}
 
 
@@ -200,11 +197,11 @@ def test_a_lane_key_with_control_characters_is_refused(client: Redis, store: Sto
 
 
 def test_keys_and_bodies_may_be_any_other_text(client: Redis, store: Store) -> None:
-    message = NewMessage("ид:%d", "очередь", '{"ключ": "値"}', ["chat:-100 %s 値", "a:b"])
+    message = NewMessage("ид:%d", "очередь", '{"ключ": "値"}', ["order:-100 %s 値", "a:b"])
     store.append([message])
     [handed_out] = store.turn(["очередь"], holder="me", lease_ms=1000, room=1).leased
     assert (handed_out.id, handed_out.stored.decode()) == (message.id, message.stored)
-    assert read(client).lanes == {"chat:-100 %s 値": ["ид:%d"], "a:b": ["ид:%d"]}
+    assert read(client).lanes == {"order:-100 %s 値": ["ид:%d"], "a:b": ["ид:%d"]}
 
 
 def test_a_full_server_stores_nothing_of_a_batch(client: Redis, store: Store) -> None:
@@ -213,12 +210,12 @@ def test_a_full_server_stores_nothing_of_a_batch(client: Redis, store: Store) ->
     try:
         # When a batch is appended
         with pytest.raises(ResponseError, match="maxmemory"):
-            store.append([update(n, f"chat:{n}") for n in range(100)])
+            store.append([update(n, f"order:{n}") for n in range(100)])
     finally:
         client.config_set("maxmemory", 0)
     # Then no message of it is stored, and no number counts as seen
     assert read(client) == State()
-    assert store.append([update(n, f"chat:{n}") for n in range(100)]).added == 100
+    assert store.append([update(n, f"order:{n}") for n in range(100)]).added == 100
 
 
 def test_an_append_with_an_old_fence_changes_nothing(client: Redis, store: Store) -> None:

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import Group, NewMessage
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import Group, NewMessage, Store, keys
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
     GROUP,

@@ -8,20 +8,8 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import (
-    UNFINISHED,
-    Add,
-    Delete,
-    Move,
-    Push,
-    Set,
-    SetTimer,
-    Write,
-    commit_commands,
-)
-from chatlanes.lanes.protocol.replies import Outcome, Read
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import Add, Delete, Move, Outcome, Push, Read, Set, SetTimer, Store, Write, keys
+from celery_lanes.protocol.verbs import UNFINISHED, commit
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
     KEPT,
@@ -148,11 +136,10 @@ def test_a_large_commit_is_done_in_short_steps(client: Redis, store: Store) -> N
 def test_a_sweep_ends_a_large_commit_whose_worker_died(client: Redis, store: Store) -> None:
     # Given a large commit that was decided, and whose worker died then
     seed(client, state_with(leased(A, "a"), waiting(B, "a"), bells=[]))
-    *stages, decide = commit_commands(A, fence(1), many_writes(200))
-    for verb, command in stages:
-        verb.run(client, command)
+    *stages, decide = commit(A, fence(1), many_writes(200))
+    store.run_all(*stages)
     assert client.zcard(keys.TIMERS) == 0
-    assert decide[0].run(client, decide[1]) == UNFINISHED
+    assert store.run(decide) == UNFINISHED
     # When its old lease is used, a round of repairs runs, and a message joins its lane, nothing is handed out
     assert store.commit(A, fence(1)) is Outcome.LOST
     assert store.release([(A, fence(1))]) == [A]
@@ -176,20 +163,20 @@ def test_a_large_commit_with_an_old_fence_writes_nothing(client: Redis, store: S
 def test_a_large_commit_whose_writes_were_not_stored_changes_nothing(client: Redis, store: Store) -> None:
     # Given a commit of which Redis has lost a part of the writes
     seed(client, state_with(leased(A, "a")))
-    first, *_, (verb, decide) = commit_commands(A, fence(1), many_writes(200))
-    first[0].run(client, first[1])
+    first, *_, decide = commit(A, fence(1), many_writes(200))
+    store.run(first)
     # Then it is refused, and it can be made again
     with pytest.raises(ResponseError, match="are not stored"):
-        verb.run(client, decide)
+        store.run(decide)
     assert kept(client) == {}
     assert store.commit(A, fence(1), many_writes(200)) is Outcome.DONE
     assert client.zcard(keys.TIMERS) == 200
 
 
 def test_the_holder_reads_its_lanes_and_requested_keys(client: Redis, store: Store) -> None:
-    seed(client, state_with(leased(A, "1/chat:7", "1/user:9"), leased(B), buried(C, "c")))
+    seed(client, state_with(leased(A, "1/order:7", "1/user:9"), leased(B), buried(C, "c")))
     client.set("x", b"\xff1")
-    assert store.read(A, fence(1), ["x", "y"]) == Read(["1/chat:7", "1/user:9"], [b"\xff1", None])
+    assert store.read(A, fence(1), ["x", "y"]) == Read(["1/order:7", "1/user:9"], [b"\xff1", None])
     assert store.read(B, fence(1), []) == Read([], [])
     assert store.read(C, fence(1), ["x"]) is None
     assert store.read("gone", fence(1), ["x"]) is None

@@ -7,11 +7,8 @@ from collections.abc import Callable
 import pytest
 from redis import Redis
 
-from chatlanes.lanes.monitoring import inspection
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import Group, NewMessage
-from chatlanes.lanes.protocol.replies import Fetched
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.monitoring import inspection
+from celery_lanes.protocol import Fetched, Group, NewMessage, Store, keys
 
 LEASE_MS = 60_000
 CORRUPT = ["zz", "", "1.5", b"\xff"]

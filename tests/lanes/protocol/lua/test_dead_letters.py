@@ -7,10 +7,7 @@ import json
 import pytest
 from redis import Redis
 
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol import store as stores
-from chatlanes.lanes.protocol.replies import Outcome
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import Outcome, Store, keys, verbs
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import buried, delayed, fence, leased, ready, seed, state_with, waiting
 
@@ -60,7 +57,7 @@ def test_a_replayed_message_in_free_lanes_is_ready(client: Redis, store: Store) 
 @pytest.mark.parametrize(
     "given", [waiting(A, "a"), ready(A, "a"), leased(A, "a"), delayed(A, "a")], ids=lambda message: message.state
 )
-def test_only_buried_messages_are_replayed(client: Redis, store: Store, given: stores.NewMessage) -> None:
+def test_only_buried_messages_are_replayed(client: Redis, store: Store, given: verbs.NewMessage) -> None:
     state = state_with(given)  # type: ignore[arg-type]
     seed(client, state)
     assert store.replay(A) is False
@@ -78,7 +75,7 @@ def test_drop_leaves_only_the_seen_number(client: Redis, store: Store) -> None:
 @pytest.mark.parametrize(
     "given", [waiting(A, "a"), ready(A, "a"), leased(A, "a"), delayed(A, "a")], ids=lambda message: message.state
 )
-def test_only_buried_messages_are_dropped(client: Redis, store: Store, given: stores.NewMessage) -> None:
+def test_only_buried_messages_are_dropped(client: Redis, store: Store, given: verbs.NewMessage) -> None:
     state = state_with(given)  # type: ignore[arg-type]
     seed(client, state)
     assert store.drop(A) is False
@@ -93,9 +90,9 @@ def test_a_second_replay_does_nothing(client: Redis, store: Store) -> None:
 
 def test_a_replayed_message_is_behind_earlier_appends(client: Redis, store: Store) -> None:
     seed(client, state_with(buried(A, "a")))
-    store.append([stores.NewMessage(B, "q", "b", ["a"])])
+    store.append([verbs.NewMessage(B, "q", "b", ["a"])])
     store.replay(A)
-    store.append([stores.NewMessage(C, "q", "c", ["a"])])
+    store.append([verbs.NewMessage(C, "q", "c", ["a"])])
     assert read(client).lanes == {"a": [B, A, C]}
 
 
@@ -108,7 +105,7 @@ def test_a_replayed_message_joins_the_end_when_the_clock_goes_back(client: Redis
         client.zadd(zset, {B: 8 * 10**15})
     # When one message is replayed and another appended, both with ids that sort before
     store.replay(A)
-    store.append([stores.NewMessage("1:09", "q", "body", ["a"])])
+    store.append([verbs.NewMessage("1:09", "q", "body", ["a"])])
     # Then both are at the end, in this order
     assert read(client).lanes == {"a": [B, A, "1:09"]}
 
@@ -128,7 +125,7 @@ def test_purge_buries_messages_that_become_ready_meanwhile(client: Redis, store:
 
 def test_purge_in_bounded_steps(client: Redis, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given more entries than a step handles, some of them without a message
-    monkeypatch.setattr(stores, "PURGE_LIMIT", 2)
+    monkeypatch.setattr(verbs, "PURGE_LIMIT", 2)
     state = state_with(ready(A), ready(B), ready(C), waiting(D, fence=1))
     state.ready = {"q": ["gone:1", "gone:2", "gone:3", A, D, B, C]}
     seed(client, state)

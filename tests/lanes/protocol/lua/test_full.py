@@ -8,11 +8,8 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from chatlanes.lanes.protocol.commands import NewMessage, Set, begin_command, end_command
-from chatlanes.lanes.protocol.pipelined_pool import PipelinedCommand, PipelinedPool
-from chatlanes.lanes.protocol.replies import Kind, Outcome
-from chatlanes.lanes.protocol.scripts import script
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import Fate, Kind, NewMessage, Outcome, Set, Store
+from celery_lanes.protocol.verbs import begin, end
 
 MINUTE_MS = 60_000
 
@@ -66,9 +63,9 @@ def test_a_full_redis_refuses_appends_and_finishes_the_rest(full: Store) -> None
 
 def check_calls(full: Store, lease: tuple[str, str]) -> None:
     """A handler can make calls, also in a process that has not used this server before."""
-    pool = PipelinedPool(full.client, script("begin"), script("end"))
-    call = {"position": "1", "what": "x"}
-    begin = PipelinedCommand(script("begin"), begin_command(*lease, lease_ms=MINUTE_MS, **call))
-    end = PipelinedCommand(script("end"), end_command(*lease, **call, kind=Kind.DONE, outcome=b"y"))
-    assert pool.ask(begin, end, begin) == [[b"begun"], 1, [b"done", b"y"]]
-    pool.close()
+    store = Store(full.client)
+    first = begin(*lease, lease_ms=MINUTE_MS, position="1", what="x")
+    then = end(*lease, position="1", what="x", kind=Kind.DONE, outcome=b"y")
+    assert store.ask(first, then, first) == [[b"begun"], 1, [b"done", b"y"]]
+    assert store.send_unawaited(then).fate is Fate.UNDER_WAY
+    store.close()

@@ -7,10 +7,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import NewMessage, only_seen
-from chatlanes.lanes.protocol.replies import Appended
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import Appended, NewMessage, Store, keys, only_seen
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
     CLOCK,
@@ -152,7 +149,7 @@ def test_a_message_after_its_wait_is_late_and_counted(client: Redis, store: Stor
 def test_numbers_that_restart_are_not_late(client: Redis, store: Store) -> None:
     # Given a week without updates
     seed(client, State(last={"1": 900_000_000}))
-    # When Telegram continues with a random number
+    # When the source continues with a random number
     append(store, update(50, "a"), update(51, "a"))
     expire_hold(client, 50, 51)
     append(store)

@@ -1,4 +1,4 @@
-"""Groups of queues, such as one for each bot: a backlog in one group delays no other and is counted separately."""
+"""Groups of queues, such as one for each shop: a backlog in one group delays no other and is counted separately."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from collections import Counter
 import pytest
 from redis import Redis
 
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import NewMessage
-from chatlanes.lanes.protocol.replies import Appended
-from chatlanes.lanes.protocol.store import Store
-from chatlanes.lanes.transport.pending_fetch import rotated
+from celery_lanes.protocol import Appended, NewMessage, Store, keys
+from celery_lanes.transport.fetch import rotated
 from tests.lanes.protocol.lua.model.state import LEASE_MS, leased, ready, seed, state_with, waiting
 
-FLOOD = [ready(f"1:{n}", f"a{n}", queue=f"bots.one.{n % 8}") for n in range(80)]
-FEW = [ready(f"2:{n}", f"b{n}", queue="bots.two.3") for n in range(10)]
-QUEUES = [f"bots.{bot}.{n}" for bot in ("one", "two") for n in range(8)]
+FLOOD = [ready(f"1:{n}", f"a{n}", queue=f"shops.one.{n % 8}") for n in range(80)]
+FEW = [ready(f"2:{n}", f"b{n}", queue="shops.two.3") for n in range(10)]
+QUEUES = [f"shops.{shop}.{n}" for shop in ("one", "two") for n in range(8)]
 
 
 def handed_out(store: Store, queues: list[str], room: int) -> list[str]:
@@ -37,27 +34,27 @@ def test_a_group_is_the_name_before_the_last_dot(store: Store, queue: str, group
 
 
 def test_a_turn_alternates_between_groups(client: Redis, store: Store) -> None:
-    # Given a backlog in all queues of one bot, and a few messages in one queue of another bot
+    # Given a backlog in all queues of one shop, and a few messages in one queue of another shop
     seed(client, state_with(*FLOOD, *FEW))
     # When a turn has room for some of them
     groups = handed_out(store, QUEUES, 12)
-    # Then it alternates between the bots
-    assert groups == ["bots.one", "bots.two"] * 6
-    # And when one bot has no more, the other gets all the room
-    assert Counter(handed_out(store, QUEUES, 12)) == {"bots.one": 8, "bots.two": 4}
+    # Then it alternates between the shops
+    assert groups == ["shops.one", "shops.two"] * 6
+    # And when one shop has no more, the other gets all the room
+    assert Counter(handed_out(store, QUEUES, 12)) == {"shops.one": 8, "shops.two": 4}
 
 
 def test_a_turn_alternates_between_the_queues_of_a_group(client: Redis, store: Store) -> None:
     seed(client, state_with(*FLOOD, *FEW))
     leased = store.turn(QUEUES, holder="me", lease_ms=LEASE_MS, room=16).leased
-    assert [message.queue for message in leased if message.id.startswith("1:")] == [f"bots.one.{n}" for n in range(8)]
+    assert [message.queue for message in leased if message.id.startswith("1:")] == [f"shops.one.{n}" for n in range(8)]
 
 
 @pytest.mark.parametrize("room", [1, 2, 3])
 def test_a_worker_with_few_slots_serves_all_groups_equally(client: Redis, store: Store, room: int) -> None:
     seed(client, state_with(*FLOOD, *FEW))
     groups = [group for turn in range(12 // room) for group in handed_out(store, rotated(QUEUES, turn), room)]
-    assert Counter(groups) == {"bots.one": 6, "bots.two": 6}
+    assert Counter(groups) == {"shops.one": 6, "shops.two": 6}
 
 
 def test_queues_rotate_over_groups_and_queues() -> None:
@@ -73,13 +70,13 @@ def test_backlogs_are_counted_by_group(client: Redis, store: Store) -> None:
     # Given a backlog of one group
     seed(
         client,
-        state_with(*FLOOD, leased("1:900", "a0", queue="bots.one.0"), waiting("1:901", "a0", queue="bots.one.0")),
+        state_with(*FLOOD, leased("1:900", "a0", queue="shops.one.0"), waiting("1:901", "a0", queue="shops.one.0")),
     )
     # When messages are appended to another group
     appended = store.append(
-        [NewMessage("2:1", "bots.two.0", "body", ["b"]), NewMessage("2:2", "bots.two.1", "body", [])]
+        [NewMessage("2:1", "shops.two.0", "body", ["b"]), NewMessage("2:2", "shops.two.1", "body", [])]
     )
     # Then the reply contains the backlog of that group
     assert appended == Appended(added=2, seen=0, buried=0, pending=2)
-    assert (store.pending("bots.one"), store.pending("bots.two"), store.pending("none")) == (82, 2, 0)
-    assert store.pending("bots.one", "bots.two") == store.pending() == 84
+    assert (store.pending("shops.one"), store.pending("shops.two"), store.pending("none")) == (82, 2, 0)
+    assert store.pending("shops.one", "shops.two") == store.pending() == 84

@@ -7,17 +7,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import NewMessage, Set
-from chatlanes.lanes.protocol.replies import (
-    Kind,
-    Noted,
-    Outcome,
-    PreviousCall,
-    Shielded,
-    previous_calls_answer,
-)
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import Kind, NewMessage, Noted, Outcome, PreviousCall, Set, Shielded, Store, keys
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
     INTERRUPTING,
@@ -159,7 +149,7 @@ def test_an_interrupted_run_changes_nothing(client: Redis, store: Store) -> None
 
 def calls(client: Redis, by: str) -> list[tuple[str, bytes | None, str]]:
     """The calls that the run with this fence has left."""
-    found: list[PreviousCall] = previous_calls_answer(client.hgetall(keys.journal(A)))  # type: ignore[arg-type]
+    found: list[PreviousCall] = Store(client).previous_calls(A)
     assert {call.fence for call in found} == {int(by)}
     return [(call.what, call.outcome, call.position) for call in found]
 

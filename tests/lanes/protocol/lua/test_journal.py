@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 from redis import Redis
 
-from chatlanes.lanes.protocol.replies import Begun, Kind, Noted, Outcome
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import Begun, Kind, Noted, Outcome, Store
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
     LEASE_MS,

@@ -7,10 +7,7 @@ from collections.abc import Callable
 import pytest
 from redis import Redis
 
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import Delete, Move, Set
-from chatlanes.lanes.protocol.replies import Kind, Noted, Outcome
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import Delete, Kind, Move, Noted, Outcome, Set, Store, keys
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
     FENCES_FROM,

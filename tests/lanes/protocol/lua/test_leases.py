@@ -5,11 +5,8 @@ from __future__ import annotations
 import pytest
 from redis import Redis
 
-from chatlanes.lanes.monitoring import inspection
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol import store as stores
-from chatlanes.lanes.protocol.replies import Outcome, Swept
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.monitoring import inspection
+from celery_lanes.protocol import Outcome, Store, Swept, keys, verbs
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
     LEASE_MINUTES,
@@ -142,7 +139,7 @@ def test_sweep_returns_the_time_of_the_next_expiry(client: Redis, store: Store) 
 def test_sweep_handles_a_bounded_batch_oldest_first(
     client: Redis, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stores, "SWEEP_LIMIT", 1)
+    monkeypatch.setattr(verbs, "SWEEP_LIMIT", 1)
     seed(
         client, state_with(leased(A, minutes=-1), leased(B, minutes=-2), delayed(C, minutes=-1), delayed(D, minutes=-2))
     )

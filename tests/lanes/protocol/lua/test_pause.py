@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 from redis import Redis
 
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import NewMessage
-from chatlanes.lanes.protocol.store import Pausable, Store
+from celery_lanes.protocol import NewMessage, Pausable, Store, keys
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
     CLOCK,
@@ -84,23 +82,23 @@ def test_a_message_of_two_lanes_waits_for_the_paused_one(client: Redis, store: S
     assert turn(store) == [B]
 
 
-@pytest.mark.parametrize(("what", "name"), [("queue", "bots.one.0"), ("group", "bots.one")])
+@pytest.mark.parametrize(("what", "name"), [("queue", "shops.one.0"), ("group", "shops.one")])
 def test_a_paused_queue_or_group_accepts_appends_and_hands_out_nothing(
     client: Redis, store: Store, what: Pausable, name: str
 ) -> None:
-    # Given queues of two bots, one of which is paused
-    seed(client, state_with(ready(A, queue="bots.one.0"), ready(B, queue="bots.two.0")))
+    # Given queues of two shops, one of which is paused
+    seed(client, state_with(ready(A, queue="shops.one.0"), ready(B, queue="shops.two.0")))
     store.pause(what, name)
-    store.append([NewMessage(C, "bots.one.0", "body", [])])
+    store.append([NewMessage(C, "shops.one.0", "body", [])])
     # When a worker of both takes a turn
-    assert turn(store, "bots.one.0", "bots.two.0") == [B]
+    assert turn(store, "shops.one.0", "shops.two.0") == [B]
     # Then the paused messages are still ready, and their bell is not set
     state = read(client)
-    assert (state.ready, state.bells) == ({"bots.one.0": [A, C]}, set())
+    assert (state.ready, state.bells) == ({"shops.one.0": [A, C]}, set())
     # And when they are resumed, their bell is set, and they are handed out in order
-    assert store.resume(what, name, ["bots.one.0", "bots.one.1"])
-    assert read(client).bells == {"bots.one.0"}
-    assert turn(store, "bots.one.0", "bots.two.0") == [A, C]
+    assert store.resume(what, name, ["shops.one.0", "shops.one.1"])
+    assert read(client).bells == {"shops.one.0"}
+    assert turn(store, "shops.one.0", "shops.two.0") == [A, C]
 
 
 def test_a_second_pause_is_reported(client: Redis, store: Store) -> None:
@@ -110,9 +108,9 @@ def test_a_second_pause_is_reported(client: Redis, store: Store) -> None:
 
 
 def test_first_queues_alternate_between_groups(client: Redis, store: Store) -> None:
-    flood = [ready(f"1:{n}", queue="bots.one.express") for n in range(6)]
-    seed(client, state_with(*flood, ready("2:1", queue="bots.two.express"), ready("2:2", queue="bots.two.0")))
+    flood = [ready(f"1:{n}", queue="shops.one.express") for n in range(6)]
+    seed(client, state_with(*flood, ready("2:1", queue="shops.two.express"), ready("2:2", queue="shops.two.0")))
     turned = store.turn(
-        ["bots.one.express", "bots.two.express", "bots.two.0"], holder="me", lease_ms=LEASE_MS, room=4, first=2
+        ["shops.one.express", "shops.two.express", "shops.two.0"], holder="me", lease_ms=LEASE_MS, room=4, first=2
     )
     assert [message.id for message in turned.leased] == ["1:0", "2:1", "1:1", "1:2"]

@@ -7,9 +7,7 @@ from dataclasses import replace
 import pytest
 from redis import Redis
 
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol import store as stores
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import Store, keys, verbs
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
     CLOCK,
@@ -72,7 +70,7 @@ def test_a_lost_key_is_restored(
     client: Redis, store: Store, monkeypatch: pytest.MonkeyPatch, lost: str, limit: int
 ) -> None:
     # Given a state in which one key is lost
-    monkeypatch.setattr(stores, "REPAIR_LIMIT", limit)
+    monkeypatch.setattr(verbs, "REPAIR_LIMIT", limit)
     seed(client, state_with(*WHOLE))
     client.delete(lost)
     # When it is repaired, in steps of any size
@@ -102,7 +100,7 @@ def test_nothing_overtakes_a_running_message_of_a_lost_lane(
     client: Redis, store: Store, monkeypatch: pytest.MonkeyPatch, prefix: int
 ) -> None:
     # Given a lane with one running and many waiting messages, each of which blocks another one
-    monkeypatch.setattr(stores, "REPAIR_LIMIT", 1)
+    monkeypatch.setattr(verbs, "REPAIR_LIMIT", 1)
     given = [leased(f"{prefix}:1", "a")]
     for number in range(10):
         given += [waiting(f"{prefix}:1{number}", "a", f"b:{number}"), waiting(f"{prefix}:2{number}", f"b:{number}")]

@@ -7,11 +7,8 @@ from __future__ import annotations
 import pytest
 from redis import Redis
 
-from chatlanes.lanes.monitoring import inspection
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import NewMessage, SetTimer
-from chatlanes.lanes.protocol.replies import Outcome
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.monitoring import inspection
+from celery_lanes.protocol import NewMessage, Outcome, SetTimer, Store, keys
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
     LEASE_MINUTES,

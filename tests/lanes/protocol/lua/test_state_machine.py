@@ -19,20 +19,25 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from redis import Redis
 
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import (
+from celery_lanes.protocol import (
     CancelTimer,
     Delete,
+    Fetched,
     Group,
+    Kind,
+    Leased,
     Move,
     MoveTimer,
     NewMessage,
+    Noted,
+    Outcome,
     Set,
     SetTimer,
+    Shielded,
+    Store,
     Write,
+    keys,
 )
-from chatlanes.lanes.protocol.replies import Fetched, Kind, Leased, Noted, Outcome, Shielded
-from chatlanes.lanes.protocol.store import Store
 from tests.lanes.protocol.lua.model.lanes import HOLD_MINUTES, SUSPECT_AFTER, Model, ModelMessage
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
@@ -45,6 +50,8 @@ from tests.lanes.protocol.lua.model.state import (
     TALK,
     TimerState,
 )
+
+pytestmark = pytest.mark.slow
 
 EXAMPLES = int(os.environ.get("STATE_MACHINE_EXAMPLES", "100"))
 STEPS = 50
@@ -717,6 +724,7 @@ class LanesMachine(RuleBasedStateMachine):
             self.take_turn(QUEUES, holder, 4, self.model.in_state("leased", holder), [])
 
 
+@pytest.mark.every_server
 def test_any_sequence_of_verbs(client: Redis, request: pytest.FixtureRequest) -> None:
     number = int(os.environ.get("STATE_MACHINE_SEED", random.randrange(2**32)))
     print(f"STATE_MACHINE_SEED={number}")  # pytest shows it when the test fails

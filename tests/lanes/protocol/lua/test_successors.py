@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from chatlanes.lanes.protocol.commands import NewMessage
-from chatlanes.lanes.protocol.replies import Appended, Outcome
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import Appended, NewMessage, Outcome, Store
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
     CLOCK,

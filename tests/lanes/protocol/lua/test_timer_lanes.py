@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from redis import Redis
 
-from chatlanes.lanes.protocol.commands import NewMessage, SetTimer
-from chatlanes.lanes.protocol.replies import Outcome
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import NewMessage, Outcome, SetTimer, Store
 from tests.lanes.protocol.lua.model.state import LEASE_MS
 
 QUEUE, OTHER = "t.0", "t.1"

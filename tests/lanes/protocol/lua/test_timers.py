@@ -8,11 +8,9 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from chatlanes.lanes.leases.recoverer import SWEEP_EVERY_S
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import CancelTimer, MoveTimer, NewMessage, SetTimer
-from chatlanes.lanes.protocol.replies import Outcome
-from chatlanes.lanes.protocol.store import SWEEP_LIMIT, Store
+from celery_lanes.leases.background import SWEEP_EVERY_S
+from celery_lanes.protocol import CancelTimer, MoveTimer, NewMessage, Outcome, SetTimer, Store, keys
+from celery_lanes.protocol.verbs import SWEEP_LIMIT
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
     LEASE_MS,
@@ -159,19 +157,19 @@ def test_a_timer_is_stored_shortened_and_fires_unchanged(client: Redis, store: S
 @pytest.mark.parametrize(
     ("owner", "name", "text"),
     [
-        ("7/chat:5", "5", '{"headers":{"task":"t"}}\n[[5, "7/chat:5"]]'),
+        ("7/order:5", "5", '{"headers":{"task":"t"}}\n[[5, "7/order:5"]]'),
         ("a", "a", "aaa"),
         ("", "x", "plain"),
-        ("7/chat:5", "data", '{"timer":{"name":"data","data":{"data":5},"chat":{"id":5,"type":"private"}}}'),
-        ("7/chat:5", "x", "\x01\x02 \x0b 7/chat:5"),
-        ("7/chat:5", "x", "\x1f\x00\x1f"),
-        ("7/chat:5", "x", "\n\t\n"),
+        ("7/order:5", "data", '{"timer":{"name":"data","data":{"data":5},"chat":{"id":5,"type":"private"}}}'),
+        ("7/order:5", "x", "\x01\x02 \x0b 7/chat:5"),
+        ("7/order:5", "x", "\x1f\x00\x1f"),
+        ("7/order:5", "x", "\n\t\n"),
     ],
 )
 def test_any_stored_form_is_read_as_it_was(client: Redis, store: Store, owner: str, name: str, text: str) -> None:
-    store.schedule(NewMessage("1:timer:", "5", text, ["7/chat:5", "7/user:5"]), owner, name, at_ms=LATER_MS)
+    store.schedule(NewMessage("1:timer:", "5", text, ["7/order:5", "7/user:5"]), owner, name, at_ms=LATER_MS)
     [timer] = store.timers(owner)
-    assert (timer.name, timer.queue, timer.lanes) == (name, "5", ["7/chat:5", "7/user:5"])
+    assert (timer.name, timer.queue, timer.lanes) == (name, "5", ["7/order:5", "7/user:5"])
     assert (timer.id.rpartition(":")[0], timer.stored) == (f"1:timer:{LATER_MS}", text.encode())
     make_due(client, f"{owner}\n{name}")
     store.sweep(LEASE_MS)

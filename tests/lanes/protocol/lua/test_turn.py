@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from chatlanes.lanes.leases.timings import RUN, WAIT, Times
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import MAX_DEATHS, NewMessage
-from chatlanes.lanes.protocol.replies import Fetched, Leased
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.leases.timings import RUN, WAIT, Times
+from celery_lanes.protocol import MAX_DEATHS, Fetched, Leased, NewMessage, Store, keys
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
     CLOCK,

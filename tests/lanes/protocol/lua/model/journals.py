@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from chatlanes.lanes.protocol.replies import Begun, Kind, Noted
+from celery_lanes.protocol import Begun, Kind, Noted
 from tests.lanes.protocol.lua.model.state import CLOCK, FENCES_FROM
 
 

@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from chatlanes.lanes.protocol.commands import CancelTimer, Delete, Group, Move, MoveTimer, Set, SetTimer, Write
-from chatlanes.lanes.protocol.keys import timer as timer_key
-from chatlanes.lanes.protocol.replies import Begun, Noted
+from celery_lanes.protocol import Begun, CancelTimer, Delete, Group, Move, MoveTimer, Noted, Set, SetTimer, Write
+from celery_lanes.protocol.keys import timer as timer_key
 from tests.lanes.protocol.lua.model.journals import ModelJournal
 from tests.lanes.protocol.lua.model.state import (
     KEPT,

@@ -12,8 +12,7 @@ from typing import Any
 
 from redis import Redis
 
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.store import Store
+from celery_lanes.protocol import Store, keys
 from tests.lanes.protocol.lua.model.state import (
     BITS,
     CLOCK,

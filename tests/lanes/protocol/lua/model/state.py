@@ -13,8 +13,7 @@ from typing import Any
 
 from redis import Redis
 
-from chatlanes.lanes.protocol import keys
-from chatlanes.lanes.protocol.commands import Group
+from celery_lanes.protocol import Group, keys
 
 MINUTE_MS = 60_000
 #: Expiries are compared in minutes, and no test takes a minute.

@@ -1,0 +1,190 @@
+"""`async def` handlers: their context, whose calls are awaitable, and their runs as plain functions.
+
+A call begins as soon as the method is called, keeps its place in the journal, and ends before its update is settled,
+even if it is not awaited; its error then fails the handler. A call made after the handler ended is made outside the
+update (run_calls.py). The first read of a session blocks the event loop; later runs read it before the handler begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import suppress
+from functools import partial, update_wrapper
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from celery_lanes.errors import Interrupted, LeaseLost
+from celery_lanes.worker import blocking_executor
+from chatlanes.bot.bot import UpdateTimeoutError
+from chatlanes.bot.calls.run_calls import Calls, Lifecycle, Phase
+from chatlanes.bot.context import Context
+from chatlanes.bot.event_loop import OverdueError, event_loop
+from chatlanes.bot.lifetime import AsyncLifetime, Steps
+from chatlanes.bot.session import SessionError
+from chatlanes.bot.shorthands import Shorthands
+from chatlanes.bot.timers import Timer
+
+#: The methods that call the Bot API.
+_CALLS = frozenset({"call", *(name for name in dir(Shorthands) if not name.startswith("_"))})
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+class PendingCall:
+    """A call in flight. Awaiting it returns its result."""
+
+    def __init__(self, future: asyncio.Future[Any]) -> None:
+        self.future = future
+        self.is_awaited = False
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        self.is_awaited = True
+        return self.future.__await__()
+
+
+class AsyncContext(Context):
+    """A view of a context, which shares all of its attributes."""
+
+    __slots__ = ("_begun", "life")
+    _begun: list[PendingCall]
+    life: Lifecycle
+
+    @classmethod
+    def of(cls, ctx: Context) -> AsyncContext:
+        view = cls.__new__(cls)
+        object.__setattr__(view, "__dict__", ctx.__dict__)
+        object.__setattr__(view, "_begun", [])
+        object.__setattr__(view, "life", ctx.api.life if isinstance(ctx.api, Calls) else Lifecycle())
+        return view
+
+    def __getattribute__(self, name: str) -> Any:
+        return partial(self._begin, name) if name in _CALLS else super().__getattribute__(name)
+
+    def _begin(self, name: str, *arguments: Any, **params: Any) -> Awaitable[Any]:
+        method = {"call": arguments[0] if arguments else "", "download": "getFile"}.get(name, name)
+        api = self.api.reserved(method) if isinstance(self.api, Calls) else self.api
+        call = partial(getattr(Context(self.update, api), name), *arguments, **params)
+        begun = PendingCall(blocking_executor().call(call))
+        return self._joined(begun) if self.life.is_open else begun
+
+    def broadcast(self, *arguments: Any, **params: Any) -> Any:
+        """Like Context.broadcast, but awaitable."""
+        return self._joined(PendingCall(blocking_executor().call(partial(super().broadcast, *arguments, **params))))
+
+    def timers(self) -> Awaitable[list[Timer]]:  # type: ignore[override]
+        return blocking_executor().call(super().timers)
+
+    def _joined(self, begun: PendingCall) -> PendingCall:
+        """Make the run wait for the call."""
+        self.life.add(begun.future)
+        self._begun.append(begun)
+        return begun
+
+    async def ended(self) -> None:
+        """Wait for every call of the run. Raises the error of a call that the handler did not await."""
+        await self.life.ended()
+        for begun in self._begun:
+            if not begun.is_awaited:
+                begun.future.result()
+
+
+async def awaited(function: Callable[..., Coroutine[Any, Any, Any]], ctx: Context, *arguments: Any) -> Any:
+    """Run the function; returns its result after all its calls have ended."""
+    view = AsyncContext.of(ctx)
+    life = view.life
+    try:
+        try:
+            result = await function(view, *arguments)
+        finally:
+            await asyncio.sleep(0)  # lets tasks that the handler just started begin their calls as part of the run
+        life.phase = Phase.ENDING
+        await view.ended()
+        life.phase = Phase.OVER if await _is_ours(ctx.api) else Phase.FAILED
+    except BaseException:
+        life.phase = Phase.FAILED
+        await life.ended()
+        raise
+    return result
+
+
+async def _is_ours(api: object) -> bool:
+    """True if the run still holds its lease when it ends. Only then may its remaining tasks call the Bot API."""
+    if not isinstance(api, Calls) or api.is_sure():
+        return True
+    try:
+        await blocking_executor().call(partial(api.ensure, "its end"))
+    except (LeaseLost, RedisError):  # RedisError: unknown, as after a freeze of this process; the update runs again
+        return False
+    return True
+
+
+class AsyncHandler:
+    """A framework's coroutine handler. `before` is called before each update, on the thread that waits for it, so that
+    it delays no other update; `steps` run at the start and end of each process.
+    """
+
+    def __init__(
+        self,
+        handle: Callable[[Context], Awaitable[Any]],
+        before: Callable[[Context], object] | None = None,
+        steps: Steps | None = None,
+        lifetime: AsyncLifetime | None = None,
+    ) -> None:
+        self.handle, self.before, self.steps, self._lifetime = handle, before or (lambda ctx: None), steps, lifetime
+
+    async def __call__(self, ctx: Context) -> Any:
+        if self._lifetime is not None:
+            await self._lifetime.begun(ctx)
+        return await self.handle(ctx)
+
+    def started(self, label: str) -> AsyncHandler:
+        """The handler for a worker: its start-up runs once in each process, before the first update."""
+        if self.steps is None:
+            return self
+        return AsyncHandler(self.handle, self.before, lifetime=AsyncLifetime(label, self.steps))
+
+    def beside(self, function: Callable[[Context], Any]) -> Callable[[Context], Any]:
+        """Another coroutine function of the same bot, which runs when the bot has started; a plain one is unchanged."""
+        return AsyncHandler(function, lifetime=self._lifetime) if is_async(function) else function
+
+
+class PlainCoroutine:
+    """A coroutine function as a plain one: it runs on this process's event loop, and the caller waits until it ends.
+
+    is_limited: it is cancelled when UPDATE_TIMEOUT is over or a newer update interrupts the run, in every pool.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, is_limited: bool) -> None:
+        update_wrapper(self, function)
+        self.function, self._is_limited = function, is_limited
+        self._reads_sessions = False
+
+    def __call__(self, ctx: Context, *arguments: Any) -> Any:
+        function = self.function
+        if self._reads_sessions:
+            # A read in the handler would block the event loop, and with it every chat, while Redis is away.
+            with suppress(SessionError):  # it is raised when the handler uses the session
+                _ = ctx.session
+        if ctx.interrupts is not None:
+            ctx.interrupts.read_ahead()
+        if isinstance(function, AsyncHandler):
+            function.before(ctx)
+        limit_s = ctx.deadline_s - time.monotonic() if self._is_limited and ctx.deadline_s is not None else None
+        on_interrupt = ctx.interrupts.on_interrupt if self._is_limited and ctx.interrupts else None
+        coroutine = ctx.__dict__["coroutine"] = awaited(function, ctx, *arguments)
+        try:
+            return event_loop().run(coroutine, limit_s, on_interrupt)
+        except OverdueError:
+            raise UpdateTimeoutError("the handler took longer than UPDATE_TIMEOUT and was cancelled") from None
+        except asyncio.CancelledError:
+            if ctx.interrupted:
+                raise Interrupted(f"a newer update has ended the run of {ctx!r}") from None
+            raise
+        finally:
+            self._reads_sessions |= ctx.has_read_session

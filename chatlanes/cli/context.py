@@ -1,0 +1,155 @@
+"""How the commands of chatlanes differ from those of any app with lanes: bots and their names, chats, jobs."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import click
+from redis.exceptions import ConnectionError, RedisError, TimeoutError  # noqa: A004
+
+from celery_lanes.cli.context import Context
+from celery_lanes.cli.formatting import age
+from celery_lanes.monitoring.inspection import Record
+from celery_lanes.protocol import StoredTimer
+from celery_lanes.words import Words
+from chatlanes.bot.adapters.ptb.job_storage import NEVER_MS
+from chatlanes.cli.collected import ids_of, run_of
+from chatlanes.settings import Settings, running_sandbox
+from chatlanes.settings.checks import ORDERS
+from chatlanes.updates.words import WORDS
+
+#: Jobs of python-telegram-bot do not belong to a chat, but to their name; those of a chat are in its lane.
+_JOBS = "/jobs/"
+#: The name of a repeating job's next run is that of its record, which is never due, and this.
+_NEXT = " next"
+
+
+@dataclass
+class BotContext(Context):
+    """What the commands know of bots. commands.py extends it by commands, checks and metrics of their own."""
+
+    words: ClassVar[Words] = WORDS
+    unnamed_owners: ClassVar[str] = _JOBS
+    never_ms: ClassVar[float] = NEVER_MS
+
+    def __post_init__(self) -> None:
+        if self.app.main == "chatlanes":
+            os.environ.update(running_sandbox.supplied())  # before the app reads its settings
+
+    # -- settings and bots
+
+    def settings(self) -> Settings | None:
+        """None only in tests, for an app of another name."""
+        if self.app.main != "chatlanes":
+            return None
+        from chatlanes.tasks.settings import settings
+
+        return settings()
+
+    def bots(self) -> tuple[Settings, ...]:
+        found = self.settings()
+        return found.served if found else ()
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """The display name of each queue group: with BOTS, the name of its bot."""
+        named = {bot.queue_group: bot.bot_name for bot in self.bots() if bot.bot_name}
+        return {group: named.get(group, group) for group, _ in self.queues}
+
+    @cached_property
+    def bot_ids(self) -> dict[int, str]:
+        """Bot id -> display name of its queue group; only bots whose tokens are known here."""
+        return {bot.bot_id: self.names[bot.queue_group] for bot in self.bots() if bot.bot_token is not None}
+
+    @property
+    def replicas(self) -> int:
+        bots = self.bots()
+        return bots[0].durable_replicas if bots else 0
+
+    def no_answer(self, error: RedisError) -> str:
+        """Also says where the address comes from."""
+        sentence = super().no_answer(error)
+        settings = self.settings()
+        if settings is None or type(error) not in (ConnectionError, TimeoutError):  # not one that asks for a password
+            return sentence
+        sandbox = running_sandbox.find().get("REDIS_URL", settings.redis_url)
+        if sandbox != settings.redis_url:
+            return f"{sentence} A sandbox runs in this folder, at {sandbox}: unset REDIS_URL and BOT_TOKEN to use it"
+        return f"{sentence} Start Redis there, set REDIS_URL, or change to the folder in which your sandbox runs"
+
+    def say(self, sentence: str) -> None:
+        """In the format that LOG_FORMAT sets."""
+        from chatlanes.logs.process import say
+
+        settings = self.settings()
+        if settings is not None and settings.log_format == "json":
+            say(settings, sentence)
+        else:
+            super().say(sentence)
+
+    # -- chats
+
+    def checked_lane(self, text: str) -> str:
+        """A chat's number, or the key of a lane. Where ORDER_BY makes the keys, a key may be any text."""
+        chat = text.strip()
+        bots = self.bots()
+        is_ours = bool(bots) and all(bot.order_by in ORDERS for bot in bots)
+        if is_ours and not re.fullmatch(r"-?\d+|.*[:/].*|bot", chat):
+            raise click.BadParameter(f"{chat} is neither the number of a chat nor the key of a lane, such as user:7")
+        return chat
+
+    def is_of(self, lane: str, selected: str) -> bool:
+        return is_of_chat(lane, selected)
+
+    def run_of(self, message_id: str) -> Record | None:
+        return run_of(self.client, message_id)
+
+    def ids_of(self, record: Record) -> list[str]:
+        return ids_of(self.client, record)
+
+    # -- timers
+
+    def is_timer_of_group(self, timer: StoredTimer, group: str | None) -> bool:
+        bot_id = timer.owner.partition("/")[0]
+        return group is None or (bot_id.isdecimal() and self.bot_ids.get(int(bot_id)) == group)
+
+    def timers_of_group(self, group: str) -> list[StoredTimer]:
+        bot_ids = [bot_id for bot_id, name in self.bot_ids.items() if name == group]
+        return self.store.timers(*(owner for each in bot_ids for owner in self.store.timer_owners(f"{each}/")))
+
+    def names_with(self, timer: StoredTimer) -> tuple[str, ...]:
+        """With the next run of a repeating job, its record."""
+        record = timer.name.removesuffix(_NEXT)
+        return (record, record + _NEXT) if _JOBS in timer.owner else (timer.name,)
+
+    # -- what bots add
+
+    def notices(self) -> tuple[list[str], dict[str, Any]]:
+        """The flood pauses of the bots whose tokens are known here."""
+        from chatlanes.telegram.flood import flood_pauses
+
+        lines, waits = list[str](), list[dict[str, Any]]()
+        for bot_id, name in self.bot_ids.items():
+            for pause in flood_pauses(self.client, bot_id):
+                left_s = round(pause.left_s, 1)
+                lines.append(f"flood wait: {pause.what} waits for {age(left_s)} more ({name})")
+                waits.append({"bot": name, "what": pause.what, "left_s": left_s})
+        return lines, {"flood_waits": waits}
+
+
+def is_of_chat(lane: str, chat: str) -> bool:
+    """`chat` is a number, or a lane's key with or without the bot's id before it.
+
+    A number includes all lanes of the chat: its topics, and its business and guest messages.
+    """
+    key = lane.partition("/")[2] or lane
+    if chat in (lane, key):
+        return True
+    kind, *rest = key.split(":")
+    if kind in ("chat", "guest", "user"):
+        return rest == [chat]
+    return (kind == "topic" and rest[:1] == [chat]) or (kind == "business" and rest[-1:] == [chat])

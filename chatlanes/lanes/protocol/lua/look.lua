@@ -1,8 +1,0 @@
--- look: return the identity of this database and its totals.
--- With  history
--- KEYS  none
--- ARGV  none
--- Returns {identity, appended, settled, pending}
-
-even_when_full()
-return history()

@@ -1,0 +1,251 @@
+"""A source of the program instead of Telegram, or a sink instead of the lanes, plain or async.
+
+Guarantees that the source continues after its `yield` only when the sink has stored the whole batch, and is closed
+there otherwise; that the sink gets the updates that the filter admits, in order; that all calls of one are made on one
+thread or one event loop; and that an error of the sink ends the poller without confirming the batch. Does not retry:
+only the author knows if it is safe. Does not interrupt plain code: a source that waits for updates when the poller
+stops is left waiting.
+"""
+
+import asyncio
+from asyncio import AbstractEventLoop
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Sized,
+)
+from concurrent.futures import Future
+from dataclasses import dataclass
+from inspect import isawaitable, iscoroutinefunction
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, Protocol
+
+from celery_lanes.protocol import Appended
+from chatlanes.poller.bot_api import BATCH
+from chatlanes.poller.filter import Filter
+from chatlanes.poller.loop import APPEND_GRACE_S, CONFIRM_GRACE_S, Sink
+from chatlanes.poller.progress import Progress
+from chatlanes.poller.runtime import Stop
+
+#: How long the poller waits for a source to close after the stop request.
+CLOSE_GRACE_S = 1.8
+
+#: Each batch is a list of updates.
+Batches = Iterable[list[Any]] | AsyncIterable[list[Any]]
+
+_END = object()
+
+
+class SinkLike(Protocol):
+    """If the sink has a length, it is the `size` of the poller."""
+
+    def append(self, updates: list[Any], /) -> object:
+        """Returns when the updates are stored. The source may forget them then. May be an `async def`."""
+
+
+@dataclass(frozen=True)
+class CustomEndpoints:
+    """What the program gives. `loop` is the event loop for async ones. Raises TypeError."""
+
+    source: Batches | None = None
+    sink: SinkLike | None = None
+    loop: AbstractEventLoop | None = None
+
+    def __post_init__(self) -> None:
+        if self.source is not None and not (hasattr(self.source, "__iter__") or hasattr(self.source, "__aiter__")):
+            raise TypeError("a source must be an iterable of batches; call your generator function: source=updates()")
+        if self.sink is not None and not callable(getattr(self.sink, "append", None)):
+            raise TypeError("a sink must have a method append(updates)")
+
+
+#: From Telegram into the lanes.
+STANDARD = CustomEndpoints()
+
+
+class CustomSink:
+    """`loop`: the event loop for an async sink; None: a new one."""
+
+    def __init__(
+        self, sink: SinkLike, filtering: Filter, progress: Progress, stop: Stop, loop: AbstractEventLoop | None = None
+    ) -> None:
+        self._sink, self._filtering, self._progress, self._stop = sink, filtering, progress, stop
+        self._is_async = iscoroutinefunction(sink.append)
+        self._executor = LoopExecutor("sink", loop) if self._is_async else SerialExecutor("sink")
+
+    def append(self, updates: list[Any]) -> None:
+        """Raises the errors of the sink, and Stopping if the sink has not returned in time."""
+        wanted = self._filtering.admitted(updates)
+        if wanted:
+            self._stop.run_in_flight(lambda: self._executor.call(lambda: self._append(wanted)), APPEND_GRACE_S)
+        appended = Appended(added=len(wanted), seen=0, buried=0, pending=self.size())
+        self._progress.count(updates, len(updates) - len(wanted), appended)
+
+    def refresh(self) -> None:
+        pass
+
+    def room(self) -> int:
+        """The sink delays its source by not returning."""
+        return BATCH
+
+    def size(self) -> int:
+        return len(self._sink) if isinstance(self._sink, Sized) else 0
+
+    def close(self) -> None:
+        self._executor.end()
+
+    def _append(self, updates: list[Any]) -> Any:
+        result = self._sink.append(updates)
+        if isawaitable(result) and not self._is_async:
+            raise TypeError("`append` of a sink must be an `async def`, or return when the updates are stored")
+        return result
+
+
+class CustomSource:
+    """`loop`: the event loop for an async source; None: a new one."""
+
+    def __init__(self, batches: Batches, sink: Sink, stop: Stop, loop: AbstractEventLoop | None = None) -> None:
+        self._batches, self._sink, self._stop, self._loop = batches, sink, stop, loop
+
+    def __iter__(self) -> Generator[list[Any], None, None]:
+        """Raises Stopping, and the errors of the source."""
+        self._sink.refresh()
+        source = self._batches_source()
+        try:
+            # The request for the next batch tells the source that the last one is durable, so it is made once more
+            # after the stop request. A batch that it returns then is ignored.
+            while (batch := self._stop.run(source.next, CONFIRM_GRACE_S)) is not _END and not self._stop.is_requested:
+                yield from self._parts(_checked(batch))
+        finally:
+            self._stop.run(source.close, CLOSE_GRACE_S)
+
+    def _batches_source(self) -> "_SyncBatches | _AsyncBatches":
+        if isinstance(self._batches, AsyncIterable):
+            return _AsyncBatches(self._batches, self._loop)
+        return _SyncBatches(self._batches)
+
+    def _parts(self, batch: list[Any]) -> Iterator[list[Any]]:
+        """Splits a batch into parts that fit. One append of many thousands would delay other clients of Redis."""
+        while batch:
+            fits = min(self._sink.room(), BATCH)
+            yield batch[:fits]
+            batch = batch[fits:]
+
+
+class _SyncBatches:
+    def __init__(self, batches: Iterable[Any]) -> None:
+        self._batches = batches
+        self._iterator: Iterator[Any] | None = None
+        self._thread = SerialExecutor("source")
+
+    def next(self) -> Any:
+        return self._thread.call(self._next)
+
+    def close(self) -> None:
+        """Waits until the source does not run."""
+        self._thread.call(self._close)
+        self._thread.end()
+
+    def _next(self) -> Any:
+        if self._iterator is None:
+            self._iterator = iter(self._batches)
+        return next(self._iterator, _END)
+
+    def _close(self) -> None:
+        if isinstance(self._iterator, Generator):
+            self._iterator.close()
+
+
+class _AsyncBatches:
+    def __init__(self, batches: AsyncIterable[Any], loop: AbstractEventLoop | None) -> None:
+        self._batches = batches
+        self._iterator: AsyncIterator[Any] | None = None
+        self._loop = LoopExecutor("source", loop)
+
+    def next(self) -> Any:
+        return self._loop.call(self._next)
+
+    def close(self) -> None:
+        self._loop.cancel()
+        self._loop.call(self._close)
+        self._loop.end()
+
+    async def _next(self) -> Any:
+        if self._iterator is None:
+            self._iterator = aiter(self._batches)
+        return await anext(self._iterator, _END)
+
+    async def _close(self) -> None:
+        if isinstance(self._iterator, AsyncGenerator):
+            await self._iterator.aclose()
+
+
+def _checked(batch: Any) -> list[Any]:
+    if not isinstance(batch, list | tuple):
+        raise TypeError(f"a source must yield lists of updates, not {type(batch).__name__}")
+    return list(batch)
+
+
+class SerialExecutor:
+    """Runs plain functions on one thread, in order. A call that never returns does not keep the process alive."""
+
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
+        Thread(target=self._serve, name=name, daemon=True).start()
+
+    def call(self, function: Callable[[], Any]) -> Any:
+        """Returns its result or raises its error."""
+        result: Future[Any] = Future()
+        self._calls.put((function, result))
+        return result.result()
+
+    def end(self) -> None:
+        """Ends the thread after the calls that were made before."""
+        self._calls.put(None)
+
+    def _serve(self) -> None:
+        while work := self._calls.get():
+            function, result = work
+            try:
+                result.set_result(function())
+            except BaseException as error:  # the caller gets every outcome
+                result.set_exception(error)
+
+
+class LoopExecutor:
+    """Runs coroutine functions on `loop`, or on a new loop if it is None."""
+
+    def __init__(self, name: str, loop: AbstractEventLoop | None) -> None:
+        self._is_own = loop is None
+        self._loop = loop or asyncio.new_event_loop()
+        self._running: Future[Any] | None = None
+        if self._is_own:
+            Thread(target=self._serve, name=name, daemon=True).start()
+
+    def call(self, function: Callable[[], Awaitable[Any]]) -> Any:
+        """Returns its result or raises its error."""
+        self._running = asyncio.run_coroutine_threadsafe(_awaited(function), self._loop)
+        return self._running.result()
+
+    def cancel(self) -> None:
+        """Cancels a call that still runs and was abandoned."""
+        if self._running:
+            self._running.cancel()
+
+    def end(self) -> None:
+        if self._is_own:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _serve(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.get_loop().run_forever()
+
+
+async def _awaited(function: Callable[[], Awaitable[Any]]) -> Any:
+    return await function()

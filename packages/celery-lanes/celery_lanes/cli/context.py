@@ -1,0 +1,270 @@
+"""The app that a command works on, its Redis, and what a package that builds on lanes changes about the commands.
+
+Exit codes: 0; 1 if a check fails or nothing is found; 2 for an invalid argument.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from importlib import import_module
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+import click
+from redis import Redis
+from redis.exceptions import RedisError
+
+from celery_lanes.cli.formatting import visible
+from celery_lanes.cli.group import Group, filled
+from celery_lanes.errors import LanesError, complaint
+from celery_lanes.monitoring import inspection
+from celery_lanes.monitoring.inspection import Record
+from celery_lanes.protocol import Store, StoredTimer, keys
+from celery_lanes.protocol.keys import group_of
+from celery_lanes.transport.channel import LANES_ARGUMENT
+from celery_lanes.words import NEUTRAL, Words
+
+COMMANDS = ("check", "dead", "lane", "metrics", "pausing", "status", "timers")
+
+
+class CommandError(click.ClickException):
+    """Ends the command with one sentence and exit code 1."""
+
+    def show(self, file: Any = None) -> None:
+        click.echo(visible(self.format_message()), file=sys.stderr)
+
+
+@dataclass
+class Context:
+    """One command line. A package that builds on lanes overrides what differs in its apps."""
+
+    app: Any
+
+    words: ClassVar[Words] = NEUTRAL
+    #: Of the whole group, and of commands whose help says more than their words.
+    help: ClassVar[Mapping[str, str]] = {}
+    #: In the owners of timers that are not named by their lane: those of tasks with an eta.
+    unnamed_owners: ClassVar[str] = "task "
+    #: Timers from this time on are records that are never due.
+    never_ms: ClassVar[float] = float("inf")
+
+    @classmethod
+    def group(cls) -> Group:
+        """The commands in the words of this class."""
+        for module in COMMANDS:
+            import_module(f"celery_lanes.cli.{module}")
+        made = filled(lanes, cls.words)
+        assert isinstance(made, Group)  # noqa: S101 - a copy of one
+        made.callback = click.pass_context(cls._begin)
+        cls.extend(made)
+        for path, text in cls.help.items():
+            command: Any = made
+            for name in path.split():
+                command = command.commands[name]
+            command.help = text
+        return made
+
+    @classmethod
+    def extend(cls, group: Group) -> None:
+        """Add further commands, or replace some."""
+
+    @classmethod
+    def _begin(cls, ctx: click.Context) -> None:
+        if not hasattr(ctx.obj.app, "lanes"):
+            raise CommandError("this app has no lanes: call celery_lanes.install(app) where it is created")
+        ctx.obj = cls(ctx.obj.app)
+
+    # -- Redis
+
+    @cached_property
+    def store(self) -> Store:
+        store: Store = self.app.lanes.store
+        return store
+
+    @property
+    def client(self) -> Redis:
+        return self.store.client
+
+    @property
+    def place(self) -> str:
+        """The address of Redis, without its password."""
+        connection = self.app.connection_for_write()
+        nodes = [urlsplit(url) for url in connection.alt or [connection.as_uri(include_password=True)]]
+        return ", ".join(f"{node.hostname}:{node.port or connection.default_port}" for node in nodes)
+
+    def no_answer(self, error: RedisError) -> str:
+        """The sentence for a Redis that does not answer."""
+        return f"Redis at {self.place} does not answer: {complaint(error).rstrip('.')}."
+
+    def say(self, sentence: str) -> None:
+        """Print a line of a command that runs on."""
+        click.echo(sentence)
+
+    # -- queues and their groups
+
+    @cached_property
+    def queues(self) -> list[tuple[str, str]]:
+        """(group, queue) of each lane queue of the app."""
+        declared = [
+            each for each in self.app.conf.task_queues or () if (each.queue_arguments or {}).get(LANES_ARGUMENT)
+        ]
+        return [(group_of(queue.name), queue.name) for queue in declared]
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """The display name of each queue group."""
+        return {group: group for group, _ in self.queues}
+
+    # -- lanes
+
+    def checked_lane(self, text: str) -> str:
+        """An argument that selects lanes. Raises BadParameter."""
+        return text.strip()
+
+    def is_of(self, lane: str, selected: str) -> bool:
+        """True if `selected`, as the user wrote it, includes this lane."""
+        return lane == selected
+
+    # -- runs of several messages
+
+    def run_of(self, message_id: str) -> Record | None:
+        """The record of this message, or of the run that it belongs to. None: there is neither."""
+        return next(inspection.records(self.client, [message_id]), None)
+
+    def ids_of(self, record: Record) -> list[str]:
+        """The ids that are known of the messages of a run, the oldest first."""
+        return [record.id]
+
+    # -- timers
+
+    def is_timer_of_group(self, timer: StoredTimer, group: str | None) -> bool:
+        """`group`: a display name; None: any."""
+        return group is None or self.names.get(group_of(timer.queue)) == group
+
+    def timers_of_group(self, group: str) -> list[StoredTimer]:
+        found = self.store.timers(*self.store.timer_owners(""))
+        return [timer for timer in found if self.is_timer_of_group(timer, group)]
+
+    def names_with(self, timer: StoredTimer) -> tuple[str, ...]:
+        """The names of the timers that are cancelled with this one."""
+        return (timer.name,)
+
+    def timers_of(self, selected: str) -> list[StoredTimer]:
+        """The timers of a lane, the next one first. Scans the names of all timers."""
+        glob = re.sub(r"([\\*?\[\]])", r"\\\1", selected)
+        owners = {
+            entry.decode().partition("\n")[0]
+            for pattern in (f"*{glob}*", f"*{self.unnamed_owners}*")
+            for entry, _ in self.client.zscan_iter(keys.TIMERS, pattern, count=1000)
+        }
+        possible = sorted(each for each in owners if self.unnamed_owners in each or self.is_of(each, selected))
+        return [
+            timer
+            for timer in self.store.timers(*possible)
+            if self.is_of(timer.owner, selected) or any(self.is_of(lane, selected) for lane in timer.lanes)
+        ]
+
+    # -- what other packages add
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas appends wait for."""
+        return 0
+
+    @property
+    def counters(self) -> Mapping[str, str]:
+        """The help of counters of `metrics` that says more than that of any app."""
+        return {}
+
+    def notices(self) -> tuple[list[str], dict[str, Any]]:
+        """Further lines of `status`, and what its JSON has for them."""
+        return [], {}
+
+    def checks(self, of_workers: Iterator[Any]) -> Iterator[Any]:
+        """The findings of `check` about processes; those about workers are among them."""
+        yield from of_workers
+
+    def metrics(self) -> Iterable[Any]:
+        """Further families for `metrics`."""
+        return ()
+
+
+def _callback() -> None:
+    """Replaced by that of the class (Context.group)."""
+
+
+#: The commands before words are filled in.
+lanes = Group(
+    "lanes",
+    callback=_callback,
+    help="Show the lanes, handle buried {message}s, pause and resume, check the deployment.",
+)
+
+
+def command(
+    name: str, group: click.Group | None = lanes, **options: Any
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Decorates a function of a Context and its own arguments as a sub-command; without a group, of a later one."""
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        @wraps(function)
+        def run(ctx: click.Context, **arguments: Any) -> None:
+            try:
+                function(ctx.obj, **arguments)
+            except RedisError as error:
+                raise CommandError(ctx.obj.no_answer(error)) from None
+            except LanesError as error:
+                raise CommandError(str(error)) from None
+
+        make = click.command if group is None else group.command
+        made: click.Command = make(name, **options)(click.pass_context(run))
+        return made
+
+    return decorate
+
+
+# -- selecting messages by lane and group
+
+
+def wanted(lanes: Context, selected: str | None, group: str | None) -> Callable[[Record], bool]:
+    """A predicate that selects the messages of a lane and a group. Raises CommandError for an unknown group."""
+    words = lanes.words
+    if group is not None and group not in lanes.names.values():
+        known = ", ".join(dict.fromkeys(lanes.names.values()))
+        raise CommandError(f"--{words.group} {group}: there is no such {words.group}; the {words.group}s are {known}")
+
+    def is_wanted(record: Record) -> bool:
+        in_lane = selected is None or any(lanes.is_of(lane, selected) for lane in record.lanes)
+        return in_lane and (group is None or lanes.names.get(record.group) == group)
+
+    return is_wanted
+
+
+def in_order(found: Iterable[Record]) -> list[Record]:
+    """The messages in the order in which they were appended."""
+    return sorted(found, key=lambda record: record.appended_us)
+
+
+def with_size(title: str, record: Record) -> str:
+    """The title of the first message of a run, and how many were collected with it."""
+    return title if record.size == 1 else f"{title}, and {record.size - 1} more"
+
+
+class OfLane(click.Command):
+    """A command whose argument is a lane: -1001234 is a key, not an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [f" {arg}" if re.fullmatch(r"-\d+", arg) else arg for arg in args])
+
+
+def _lane(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    return None if value is None else ctx.obj.checked_lane(value)
+
+
+lane_argument = click.argument("lane", metavar="{lane}", callback=_lane)
+lane_option = click.option("--{lane}", "lane", metavar="{lane}", callback=_lane, help="Only this {lane}: {lane_help}.")
+group_option = click.option("--{group}", "group", metavar="NAME", help="Only this {group}.")

@@ -1,0 +1,97 @@
+"""`lanes pause` and `lanes resume`: a lane, a queue, or all queues of a group.
+
+While paused, messages are still appended and running handlers finish, but none start. After a resume, each lane
+continues in order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from celery_lanes.cli.context import CommandError, Context, OfLane, command, lane_argument, lanes
+from celery_lanes.protocol.keys import group_of
+
+
+@lanes.group()
+def pause() -> None:
+    """Stop handing out {message}s of a {lane}, a queue or a {group}. New ones come in, and running tasks finish."""
+
+
+@lanes.group()
+def resume() -> None:
+    """Hand out {message}s again after a pause."""
+
+
+_queue = click.argument("queue", metavar="QUEUE")
+_name = click.argument("name", metavar="[NAME]", required=False)
+
+
+@command("{lane}", pause, cls=OfLane)
+@lane_argument
+def pause_lane(lanes: Context, lane: str) -> None:
+    """A lane by its key, such as {key}."""
+    print_result(lanes.store.pause("lane", lane), f"paused {lane}", f"{lane} was paused already")
+
+
+@command("{lane}", resume, cls=OfLane)
+@lane_argument
+def resume_lane(lanes: Context, lane: str) -> None:
+    """A lane by its key, such as {key}."""
+    print_result(lanes.store.resume("lane", lane), f"resumed {lane}", f"{lane} was not paused")
+
+
+@command("queue", pause)
+@_queue
+def pause_queue(lanes: Context, queue: str) -> None:
+    """One queue, such as {queue}."""
+    _check_queue(lanes, queue)
+    print_result(lanes.store.pause("queue", queue), f"paused {queue}", f"{queue} was paused already")
+
+
+@command("queue", resume)
+@_queue
+def resume_queue(lanes: Context, queue: str) -> None:
+    """One queue, such as {queue}."""
+    print_result(lanes.store.resume("queue", queue, [queue]), f"resumed {queue}", f"{queue} was not paused")
+
+
+@command("{group}", pause)
+@_name
+def pause_group(lanes: Context, name: str | None) -> None:
+    """All queues of a {group}. NAME is required if there are several {group}s."""
+    group = _group(lanes, name)
+    name = lanes.names[group]
+    print_result(lanes.store.pause("group", group), f"paused {name}", f"{name} was paused already")
+
+
+@command("{group}", resume)
+@_name
+def resume_group(lanes: Context, name: str | None) -> None:
+    """All queues of a {group}. NAME is required if there are several {group}s."""
+    group = _group(lanes, name)
+    name, queues = lanes.names[group], [queue for _, queue in lanes.queues if group_of(queue) == group]
+    print_result(lanes.store.resume("group", group, queues), f"resumed {name}", f"{name} was not paused")
+
+
+def _group(lanes: Context, name: str | None) -> str:
+    words, groups = lanes.words, {shown: group for group, shown in reversed(lanes.names.items())}
+    if name is not None and name in groups:
+        return groups[name]
+    if name is None and len(groups) == 1:
+        return next(iter(groups.values()))
+    known = ", ".join(reversed(groups))
+    if name is None:
+        raise CommandError(f"name one of the {words.group}s: {known}")
+    raise CommandError(f"there is no {words.group} {name}: the {words.group}s are {known}")
+
+
+def _check_queue(lanes: Context, queue: str) -> None:
+    known = [name for _, name in lanes.queues]
+    if queue not in known:
+        raise CommandError(f"there is no lane queue {queue}: the queues are {', '.join(known)}")
+
+
+def print_result(is_done: bool, done: str, otherwise: str) -> Any:
+    click.echo(done if is_done else otherwise)

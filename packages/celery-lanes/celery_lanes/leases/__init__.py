@@ -1,0 +1,49 @@
+"""The messages that a worker has leased: in-flight table, pending acks, prefetch, reports and background thread."""
+
+from celery_lanes.leases.in_flight import InFlight, Terminating, id_of, tag_of
+from celery_lanes.leases.prefetch import Pool
+from celery_lanes.leases.registry import in_flight_of, start_background, stop_background
+from celery_lanes.leases.reports import (
+    DELAYED,
+    DONE,
+    GONE,
+    INTERRUPTED,
+    RELEASED,
+    STARTED,
+    Report,
+    ReportChannel,
+    line_of,
+    report_of,
+)
+from celery_lanes.leases.timings import BOUNDS_S, LONGER, LOST, RECOVERY, RUN, RUNS, SUM, WAIT, Times, field
+
+__all__ = [
+    "BOUNDS_S",
+    "DELAYED",
+    "DONE",
+    "GONE",
+    "INTERRUPTED",
+    "LONGER",
+    "LOST",
+    "RECOVERY",
+    "RELEASED",
+    "RUN",
+    "RUNS",
+    "STARTED",
+    "SUM",
+    "WAIT",
+    "InFlight",
+    "Pool",
+    "Report",
+    "ReportChannel",
+    "Terminating",
+    "Times",
+    "field",
+    "id_of",
+    "in_flight_of",
+    "line_of",
+    "report_of",
+    "start_background",
+    "stop_background",
+    "tag_of",
+]

@@ -1,0 +1,148 @@
+"""Acks that Redis has not answered yet: settles, releases, burials, retries, and measured times.
+
+Guarantees that each ack stays here until Redis has answered it, whether a fetch or the background thread sends it.
+Otherwise a reconcile would release its message as one that was never received, and it would run again. If the process
+dies, the acks are lost: the leases expire and the messages run again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from celery_lanes.leases.timings import Times
+from celery_lanes.runtime import clock
+
+Lease = tuple[str, str]  # (message id, fence)
+
+#: A worker sends its times at most this often, seconds. Times measured in between are added up at no extra cost.
+TIMES_EVERY_S = 0.1
+
+
+@dataclass
+class AckBatch:
+    """Acks by kind, each kind in the order in which it was queued."""
+
+    settles: deque[Lease] = field(default_factory=deque)
+    releases: deque[tuple[str, str, bool]] = field(default_factory=deque)  # id, fence, whether its process died
+    burials: deque[tuple[str, str, dict[str, Any]]] = field(default_factory=deque)  # id, fence, problem
+    retries: deque[tuple[str, str, int, dict[str, Any]]] = field(
+        default_factory=deque
+    )  # id, fence, delay in ms, problem
+    times: Times = field(default_factory=Times)
+
+    @property
+    def is_urgent(self) -> bool:
+        """True if it has acks that a fetch does not carry."""
+        return bool(self.releases or self.burials or self.retries)
+
+    def unheld_ids(self) -> list[str]:
+        """The ids of all messages released, buried or retried."""
+        ids = [message_id for message_id, *_ in self.releases]
+        ids += [message_id for message_id, *_ in self.burials]
+        return ids + [message_id for message_id, *_ in self.retries]
+
+    def prepend_to(self, later: AckBatch) -> None:
+        later.settles.extendleft(reversed(self.settles))
+        later.releases.extendleft(reversed(self.releases))
+        later.burials.extendleft(reversed(self.burials))
+        later.retries.extendleft(reversed(self.retries))
+        later.times.update(self.times)
+
+
+class PendingAcks:
+    """The acks of one in-flight table, protected by its lock.
+
+    The table holds the lock when it adds to `queued` or calls a method of the section that says so. The other methods
+    take the lock themselves.
+    """
+
+    def __init__(self, lock: Any) -> None:
+        self._lock = lock
+        self.queued = AckBatch()
+        self._flushing = AckBatch()  # sent by the background thread, not yet answered
+        self._fetch_settles: list[Lease] = []  # sent with a fetch, not yet answered
+        self._fetch_times = Times()
+        self._next_times_s = 0.0
+
+    # -- with the lock held
+
+    def settles(self) -> list[Lease]:
+        """Every settle that Redis may not have received."""
+        return [*self.queued.settles, *self._flushing.settles, *self._fetch_settles]
+
+    def unheld_ids(self) -> list[str]:
+        """The ids of every release, burial and retry that Redis may not have received."""
+        return [*self.queued.unheld_ids(), *self._flushing.unheld_ids()]
+
+    def fetch_answered(self) -> None:
+        self._fetch_settles = []
+        self._fetch_times = Times()
+
+    # -- a fetch carries settles and times
+
+    def start_fetch(self) -> list[Lease]:
+        """The settles to send. They stay here until `fetch_answered` or `fetch_failed`."""
+        with self._lock:
+            self._fetch_settles = list(self.queued.settles)
+            self.queued.settles.clear()
+            return self._fetch_settles
+
+    def times_to_fetch(self) -> Times:
+        """The times to send with the fetch; empty if some were sent less than TIMES_EVERY_S ago."""
+        now_s = clock.now_s()
+        with self._lock:
+            if now_s >= self._next_times_s:
+                self._next_times_s = now_s + TIMES_EVERY_S
+                self._fetch_times, self.queued.times = self.queued.times, Times()
+            return self._fetch_times
+
+    def fetch_failed(self) -> None:
+        """Settles and times are sent again. Settling twice is harmless; times may be counted twice."""
+        with self._lock:
+            self.queued.settles.extendleft(reversed(self._fetch_settles))
+            self.queued.times.update(self._fetch_times)
+            self.fetch_answered()
+
+    # -- the background thread carries everything
+
+    def start_flush(self) -> AckBatch:
+        """All that is queued. It stays here until `flush_answered` or `flush_failed`."""
+        with self._lock:
+            self._flushing, self.queued = self.queued, AckBatch()
+            return self._flushing
+
+    def flush_answered(self) -> None:
+        with self._lock:
+            self._flushing = AckBatch()
+
+    def flush_failed(self) -> None:
+        with self._lock:
+            self._flushing.prepend_to(self.queued)
+            self._flushing = AckBatch()
+
+    def everything(self) -> AckBatch:
+        """All acks that Redis may not have received, sent or not: for a last send without waiting for an answer."""
+        with self._lock:
+            flushing, queued = self._flushing, self.queued
+            return AckBatch(
+                settles=deque(self.settles()),
+                releases=flushing.releases + queued.releases,
+                burials=flushing.burials + queued.burials,
+                retries=flushing.retries + queued.retries,
+            )
+
+    # -- queue state, read without the lock: it may change right after the read in any case
+
+    def has_any(self) -> bool:
+        return self.has_settles() or self.has_urgent()
+
+    def has_settles(self) -> bool:
+        return bool(self.queued.settles)
+
+    def has_urgent(self) -> bool:
+        return self.queued.is_urgent
+
+    def has_times(self) -> bool:
+        return bool(self.queued.times)

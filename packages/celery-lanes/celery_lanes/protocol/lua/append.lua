@@ -1,0 +1,137 @@
+-- append: put a whole batch at the end of its lanes, all or nothing. Messages that were seen before are dropped.
+-- With  numbers timers
+-- KEYS  1 guard  hash (optional): nothing is appended unless its field `fence` equals `fence`
+-- ARGV  seen_ttl_s seen_block fence sets hold_ms
+--       then id queue stored scope number problem group after_run lanes, once for each message: the message is remembered by
+--       `scope` and `number` (may be empty), a `problem` buries it at once, `group` (may be empty) is described in
+--       joining.lua, with `after_run` 1 it may be a successor (places.lua), `lanes` are keys joined by \n; without a
+--       `queue` only the number is remembered
+-- `sets` is written to the guard: for each field a line with the field, a tab and its value.
+-- If hold_ms is not 0, messages join their lanes in the order of their numbers: one is held for that long while a lower
+-- number is missing (numbers.lua). If it is 0, held messages with lower numbers join before.
+-- Returns {added, seen, buried, pending in the groups of these queues, held, late, ms until the next held one is due
+-- (-1: none), history before this append, added without a record: they joined groups, or are successors}, or nil if the guard has another fence
+local seen_ttl_s, seen_block, fence, sets, hold_ms = unpack(ARGV, 1, 5)
+hold_ms = tonumber(hold_ms)
+
+local existing = {} -- id -> whether the message exists; nil: not known
+
+local function check_keys(prefix, names, known)
+  for i = 1, #names, 25 do
+    local keys, last = {}, math.min(i + 24, #names)
+    for j = i, last do keys[#keys + 1] = prefix .. names[j] end
+    local found = redis.call('EXISTS', unpack(keys))
+    for j = i, last do
+      if found == 0 or found == #keys then known[names[j]] = found > 0 end
+    end
+  end
+end
+
+-- The arguments from index `from` on are groups of `size`. The first of a group is an id, the last its lanes.
+local function check_existence(from, size)
+  local ids, lanes = {}, {}
+  for i = from, #ARGV, size do
+    ids[#ids + 1] = ARGV[i]
+    for _, key in ipairs(split(ARGV[i + size - 1])) do lanes[#lanes + 1] = key end
+  end
+  check_keys(MESSAGE, ids, existing)
+  check_keys(LANE, lanes, step.occupied)
+end
+
+local function message_exists(id)
+  if existing[id] == nil then existing[id] = redis.call('EXISTS', MESSAGE .. id) == 1 end
+  return existing[id]
+end
+
+local function must_wait(scope, number, until_ms)
+  if scope == '' then return false end
+  if has_gaps(scope, until_ms - now_ms) and has_gap(scope, number, until_ms) then return true end
+  return has_held(scope) and redis.call('ZCOUNT', GAP .. scope, '-inf', '(' .. digits(number)) > 0
+end
+
+local function hold(id, queue, stored, scope, number, until_ms, group, lanes)
+  local seq, keys, place = next_place(), table.concat(lanes, '\n'), place_of(scope, number)
+  redis.call('HSET', MESSAGE .. id, 'state', 'held', 'queue', queue, 'lanes', keys, 'seq', seq, 'held', place)
+  if group ~= '' then redis.call('HSET', MESSAGE .. id, 'group', group) end
+  redis.call('SET', BODY .. id, stored)
+  redis.call('ZADD', PENDING .. group_of(queue), seq, id)
+  redis.call('ZADD', GAP .. scope, number, id)
+  redis.call('ZADD', HELD, until_ms, place)
+  step.held_scopes[scope] = true
+end
+
+local function put_body(id, stored)
+  local n = #step.new_bodies
+  step.new_bodies[n + 1], step.new_bodies[n + 2], step.body_at[id] = BODY .. id, stored, n + 2
+end
+
+if KEYS[1] and redis.call('HGET', KEYS[1], 'fence') ~= fence then return false end
+
+local before = history()
+local added, seen, buried, held, pending, succeeding = 0, 0, 0, 0, 0, 0
+local groups = {}
+
+local function add(id, queue, stored, problem, group, lanes)
+  if group ~= '' and join_group(queue, group, lanes, stored) then return end
+  local seq = next_place()
+  local state, is_first = 'buried', false
+  if problem == '' then
+    is_first = join_lanes(id, queue, lanes, seq)
+    state = is_first and group == '' and not in_paused_lane(lanes) and 'ready' or 'waiting'
+  end
+  local joined = lanes[2] and table.concat(lanes, '\n') or lanes[1] or ''
+  redis.call('HSET', MESSAGE .. id, 'state', state, 'queue', queue, 'lanes', joined, 'seq', seq)
+  put_body(id, stored)
+  if group ~= '' then start_group(id, queue, group) end
+  if group ~= '' and is_first then make_ready(id, queue) end
+  if state == 'ready' then add_ready(id, queue) end
+  if state == 'buried' then
+    buried = buried + 1
+    redis.call('HSET', MESSAGE .. id, 'fence', next_fence())
+    add_dead_letter(id, problem)
+  end
+end
+
+if step.is_any_timer_set then
+  redis.call('HSET', COUNTS, 'seq', next_place()) -- a full Redis refuses this first write, and with it the append
+  fire_due(20) -- before the messages join
+end
+if #ARGV > 14 then check_existence(6, 9) end
+for i = 6, #ARGV, 9 do
+  local id, queue, stored, scope, number, problem, group, after_run, lanes = unpack(ARGV, i, i + 8)
+  if queue ~= '' then groups[group_of(queue)] = true end
+  number = tonumber(number)
+  if was_remembered(scope, number, seen_block, seen_ttl_s) then
+    seen = seen + 1
+  elseif message_exists(id) then
+    local succeeds = after_run == '1' and set_successor(id, queue, lanes, stored) and 1 or 0
+    added, succeeding, seen = added + succeeds, succeeding + succeeds, seen + 1 - succeeds
+  else
+    local keys, until_ms = distinct(lanes), now_ms + hold_ms
+    if hold_ms == 0 then close_gaps(scope, number) else note_arrival(scope, number, seen_block, hold_ms) end
+    if queue ~= '' then
+      added = added + 1
+      existing[id] = true
+      local is_ordered = hold_ms > 0 and problem == '' and keys[1] ~= nil
+      if is_ordered and must_wait(scope, number, until_ms) then
+        held = held + 1
+        hold(id, queue, stored, scope, number, until_ms, group, keys)
+      else
+        add(id, queue, stored, problem, group, keys)
+        if is_ordered and scope ~= '' then note_number(scope, number) end
+      end
+    end
+    join_due(scope)
+  end
+end
+local due_ms = expire_holds(500)
+
+finish()
+for field, value in string.gmatch(sets, '([^\t]+)\t([^\n]*)\n') do redis.call('HSET', KEYS[1], field, value) end
+count('appended', added - step.collected + step.absorbed - succeeding)
+count('collected', step.collected)
+count('seen', seen)
+count('held', held)
+count('late', step.late)
+for group in pairs(groups) do pending = pending + redis.call('ZCARD', PENDING .. group) end
+return { added, seen, buried, pending, held, step.late, due_ms, before, step.collected - step.absorbed + succeeding }

@@ -1,0 +1,114 @@
+-- joining: a message joins the group that is last in all its lanes. It gets no record of its own: its body is added to
+-- that of the first message. So the whole group has one lease, one fence, one journal, and is settled or buried at
+-- once. A group is open until it is leased, so that a later run gets the same messages, and again after an interrupt.
+-- A message may join while the group runs: its run is interrupted, gets a new fence, so that it changes nothing more, and
+-- the group is open again.
+-- With  ending
+
+step.body_at = {} -- id -> the index of its body in new_bodies
+step.collected, step.absorbed = 0, 0 -- how many messages joined a group; of those, how many had a record
+
+local function write_bodies() call_in_batches('MSET', nil, step.new_bodies) end
+step.new_bodies = put_off(BODIES, write_bodies) -- pairs of a key and a body
+
+-- The calls of a run, and of runs that died before it, stay in the journal, each under the fence of the run and its
+-- position, for later runs to read: they are not answered from them. A refused call took no effect.
+local function keep_calls(id, fence)
+  local journal, kept, moved = redis.call('HGETALL', JOURNAL .. id), {}, {}
+  for i = 1, #journal, 2 do
+    local position, call = journal[i], journal[i + 1]
+    local state = string.match(call, '^(%S+) ')
+    if not string.find(position, ' ', 1, true) then moved[#moved + 1] = position end
+    if state and state ~= 'refused' and moved[#moved] == position then
+      local n = #kept
+      kept[n + 1], kept[n + 2] = fence .. ' ' .. position, call
+    end
+  end
+  call_in_batches('HSET', JOURNAL .. id, kept)
+  call_in_batches('HDEL', JOURNAL .. id, moved)
+end
+
+-- To keep more calls would take too long: such a run is not interrupted.
+local function may_interrupt(id) return redis.call('HLEN', JOURNAL .. id) <= 1000 end
+
+-- Notifies the holder. If that fails, the next renewal of the holder finds the interrupt.
+local function interrupt(id)
+  local found = redis.call('HMGET', MESSAGE .. id, 'holder', 'fence')
+  if found[1] then redis.pcall('PUBLISH', INTERRUPTS .. found[1], id .. '#' .. found[2]) end
+  take_back(id, 'waiting')
+  redis.call('HSET', MESSAGE .. id, 'open', now_ms)
+  redis.pcall('HINCRBY', MESSAGE .. id, 'interrupted', 1) -- a corrupt count stays: turn.lua buries the message
+  keep_calls(id, found[2])
+  count('interrupted', 1)
+end
+
+local function extend_body(id, stored)
+  local at = step.body_at[id]
+  if at then
+    step.new_bodies[at] = step.new_bodies[at] .. stored
+  else
+    redis.call('APPEND', BODY .. id, stored)
+  end
+end
+
+-- A group as it is sent and stored: `quiet_ms max_wait_ms most interrupts name`. Two are the same if they are equal.
+local function limits_of(group)
+  local quiet_ms, max_wait_ms, most, interrupts = string.match(group, '^(%d+) (%d+) (%d+) (%d) ')
+  return tonumber(quiet_ms), tonumber(max_wait_ms), tonumber(most), interrupts == '1'
+end
+
+local function due_of(group, size, first_ms)
+  local quiet_ms, max_wait_ms, most = limits_of(group)
+  return size < most and math.min(first_ms + max_wait_ms, now_ms + quiet_ms) or now_ms
+end
+
+-- The message that is last in all these lanes, or nil.
+local function last_in_all(lanes)
+  local last
+  for _, key in ipairs(lanes) do
+    local found = redis.call('ZRANGE', LANE .. key, -1, -1)[1]
+    if not found or (last and last ~= found) then return nil end
+    last = found
+  end
+  return last
+end
+
+-- The message is the first of its group. Called before it becomes ready.
+local function start_group(id, queue, group)
+  redis.call('HSET', MESSAGE .. id, 'group', group)
+  set_due(id, queue, due_of(group, 1, now_ms))
+end
+
+-- Returns true if the message joined a group. The time of a group that is ready is not extended.
+local function join_group(queue, group, lanes, stored)
+  local id = last_in_all(lanes)
+  if not id then return false end
+  local found =
+    redis.call('HMGET', MESSAGE .. id, 'group', 'queue', 'lanes', 'state', 'fence', 'open', 'size', 'seq', 'shielded')
+  local state, fence, open_ms, size, seq, is_shielded = unpack(found, 4, 9)
+  size, open_ms, seq = (number_of(size) or 1) + 1, number_of(open_ms), number_of(seq) or now_us
+  local _, _, most, interrupts = limits_of(group)
+  local is_same = found[1] == group and found[2] == queue and found[3] == table.concat(lanes, '\n')
+  if not is_same or size > most then return false end
+  if state == 'leased' and interrupts and not is_shielded and may_interrupt(id) then
+    interrupt(id)
+    state, open_ms = 'collecting', now_ms
+  end
+  if fence and not open_ms then return false end
+  redis.call('HSET', MESSAGE .. id, 'size', size)
+  extend_body(id, stored)
+  step.collected = step.collected + 1
+  if state == 'ready' or step.unwritten[id] then return true end
+  set_due(id, queue, due_of(group, size, open_ms or seq / 1000))
+  if state == 'collecting' then make_ready(id, queue) end
+  return true
+end
+
+-- Removes the record of a message that joined a group.
+local function absorb(id, queue)
+  step.absorbed = step.absorbed + 1
+  redis.call('DEL', MESSAGE .. id, BODY .. id)
+  redis.call('ZREM', PENDING .. group_of(queue), id)
+  add_to(SETTLED, queue, 1)
+  count('settled', 1)
+end

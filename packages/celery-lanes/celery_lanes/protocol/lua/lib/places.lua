@@ -1,0 +1,132 @@
+-- places: let messages join their lanes, behind all others. The places of a step are written together.
+-- Open groups have a time at which they are due. Until then, a group that is first in all its lanes is not ready
+-- (stay_back). An open group that gets another message behind it in a lane is due at once.
+-- With  ready
+
+step.occupied = {} -- lane -> whether it has messages; nil: not known
+
+-- A worker is woken if it may have to wait for this time: it learns it from its fetch (turn.lua).
+local function set_due(id, queue, due_ms)
+  if due_ms <= now_ms then
+    redis.call('ZREM', COLLECTING, id)
+    return
+  end
+  step.is_anything_collecting = true
+  local is_new = redis.call('ZADD', COLLECTING, due_ms, id) == 1
+  if is_new and redis.call('ZRANGE', COLLECTING, 0, 0)[1] == id then step.announced[queue] = true end
+end
+
+local function end_collecting(id)
+  if redis.call('ZREM', COLLECTING, id) == 0 then return end
+  local found = redis.call('HMGET', MESSAGE .. id, 'state', 'queue')
+  if found[1] == 'collecting' then make_ready(id, found[2]) end
+end
+
+-- Called before a message joins a lane.
+local function close_last(key)
+  if not step.is_anything_collecting then return end
+  local last = redis.call('ZRANGE', LANE .. key, -1, -1)[1]
+  if last then end_collecting(last) end
+end
+
+local function end_due(limit)
+  if not step.is_anything_collecting then return end
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', COLLECTING, '-inf', now_ms, 'LIMIT', 0, limit)) do
+    end_collecting(id)
+  end
+end
+
+-- Returns ms until the next group or timer is due, -1 if there is none.
+local function next_due()
+  local group = step.is_anything_collecting and redis.call('ZRANGE', COLLECTING, 0, 0, 'WITHSCORES')[2]
+  local timer = step.is_any_timer_set and redis.call('ZRANGE', TIMERS, 0, 0, 'WITHSCORES')[2]
+  if not group and not timer then return -1 end
+  return math.max(math.ceil(math.min(group or math.huge, timer or math.huge) - now_ms), 0)
+end
+
+local function distinct(lanes)
+  local all = split(lanes)
+  if not all[2] then return all end
+  local keys, known = {}, {}
+  for _, key in ipairs(all) do
+    if not known[key] then known[key], keys[#keys + 1] = true, key end
+  end
+  return keys
+end
+
+-- Grows with every message, also if the counter was lost or the clock set back: a new message stands behind all others.
+local function next_place()
+  step.last_place = math.max((step.last_place or number_of(redis.call('HGET', COUNTS, 'seq')) or 0) + 1, now_us)
+  return step.last_place
+end
+
+-- Returns true if the message is now the first in all its lanes.
+local function join_lanes(id, queue, lanes, seq)
+  local places, is_first = step.entries_of[queue], true
+  if not places then
+    local group = group_of(queue)
+    places = step.pending_entries[group] or {}
+    step.pending_entries[group], step.entries_of[queue] = places, places
+  end
+  local n = #places
+  places[n + 1], places[n + 2] = seq, id
+  for _, key in ipairs(lanes) do
+    local lane = LANE .. key
+    close_last(key)
+    local is_new = redis.call('ZADD', lane, seq, id) == 1
+    if is_first and (step.occupied[key] == nil or not is_new) then
+      is_first = redis.call('ZRANGE', lane, 0, 0)[1] == id
+    elseif step.occupied[key] then
+      is_first = false
+    end
+    step.occupied[key] = true
+  end
+  return is_first
+end
+
+local function line_up(id, queue, lanes, seq)
+  if join_lanes(id, queue, lanes, seq) then make_ready(id, queue) end
+end
+
+-- Returns false if the message exists already.
+local function add_message(id, queue, lanes, stored)
+  if redis.call('EXISTS', MESSAGE .. id) == 1 then return false end
+  local seq, keys = next_place(), distinct(lanes)
+  lanes = table.concat(keys, '\n')
+  redis.call('HSET', MESSAGE .. id, 'state', 'waiting', 'queue', queue, 'lanes', lanes, 'seq', seq)
+  redis.call('SET', BODY .. id, stored)
+  line_up(id, queue, keys, seq)
+  return true
+end
+
+local function write_places()
+  if step.last_place then redis.call('HSET', COUNTS, 'seq', step.last_place) end
+  for group, places in pairs(step.pending_entries) do call_in_batches('ZADD', PENDING .. group, places) end
+  step.pending_entries, step.entries_of = {}, {}
+end
+
+-- pending_entries: group -> place and id of each message that joined its lanes
+-- entries_of: queue -> the list of its group in pending_entries
+-- last_place: the last one that was given to a message; nil: none was
+step.pending_entries, step.entries_of, step.last_place = put_off(PLACES, write_places), {}, nil
+
+-- A successor is a message that is published while one with its id runs, such as the replacement of a task. It has no
+-- record until that run has ended: when the other message is settled or dropped, it joins the end of its lanes. There is
+-- at most one for an id.
+
+-- Returns false if no message with this id runs, or there is a successor already.
+local function set_successor(id, queue, lanes, stored)
+  local state = redis.call('HGET', MESSAGE .. id, 'state')
+  if state ~= 'leased' and state ~= 'committing' then return false end
+  return redis.call('HSETNX', SUCCESSORS, id, queue .. '\t' .. lanes .. '\t' .. stored) == 1
+end
+
+-- The other message has no record any more. Returns false if there is no successor.
+local function join_successor(id)
+  local found = redis.call('HGET', SUCCESSORS, id)
+  if not found then return false end
+  redis.call('HDEL', SUCCESSORS, id)
+  add_message(id, string.match(found, '^([^\t]*)\t([^\t]*)\t(.*)$'))
+  count('appended', 1)
+  return true
+end

@@ -1,0 +1,138 @@
+-- ready: make messages ready: their state, the ready lists of the queues, and the wake-up lists that workers wait on.
+-- A message that is first in all its lanes is still not handed out if one of its lanes, its queue or its group of queues
+-- is paused, or if it is a group that waits for further messages.
+
+local special = redis.call('EXISTS', PAUSED, COLLECTING, TIMERS, SUCCESSORS)
+local function is_special(key) return special == 4 or (special > 0 and redis.call('EXISTS', key) == 1) end
+step.is_anything_paused, step.is_anything_collecting = is_special(PAUSED), is_special(COLLECTING)
+step.is_any_timer_set, step.is_any_succeeded = is_special(TIMERS), is_special(SUCCESSORS)
+
+local function is_paused(what, name)
+  return step.is_anything_paused and redis.call('HEXISTS', PAUSED, what .. ':' .. name) == 1
+end
+
+local function in_paused_lane(lanes)
+  for _, key in ipairs(step.is_anything_paused and lanes or {}) do
+    if is_paused('lane', key) then return true end
+  end
+  return false
+end
+
+-- Instead of becoming ready, a message in a paused lane waits, and a group that is not due yet is collected. Returns
+-- true if so.
+local function stay_back(id)
+  if step.is_anything_paused and in_paused_lane(split(redis.call('HGET', MESSAGE .. id, 'lanes'))) then
+    redis.call('HSET', MESSAGE .. id, 'state', 'waiting')
+    return true
+  end
+  local due_ms = step.is_anything_collecting and redis.call('ZSCORE', COLLECTING, id)
+  if not due_ms then return false end
+  if tonumber(due_ms) > now_ms then
+    redis.call('HSET', MESSAGE .. id, 'state', 'collecting')
+    return true
+  end
+  redis.call('ZREM', COLLECTING, id)
+  return false
+end
+
+step.unwritten = {} -- id -> its record (`record_of`), if the state 'ready' is not written yet
+
+-- Returns state, fence, seq, and the fields asked for. Each field costs about a fifth of a command.
+local function record_of(id, ...) return redis.call('HMGET', MESSAGE .. id, 'state', 'fence', 'seq', ...) end
+
+-- `known` may be a lane in which the message is known to be the first.
+local function is_first_in_all(id, lanes, known)
+  for _, key in ipairs(lanes) do
+    if key ~= known and redis.call('ZRANGE', LANE .. key, 0, 0)[1] ~= id then return false end
+  end
+  return true
+end
+
+local function add_ready(id, queue)
+  local ids = step.new_ready[queue] or {}
+  step.new_ready[queue], ids[#ids + 1] = ids, id
+end
+
+-- A new message goes to the end of its queue.
+local function make_ready(id, queue, record)
+  if stay_back(id) then return end
+  step.unwritten[id] = record or record_of(id)
+  add_ready(id, queue)
+end
+
+-- A message that was in its queue before goes back to the front.
+local function return_to_ready(id, queue)
+  if stay_back(id) then return end
+  redis.call('HSET', MESSAGE .. id, 'state', 'ready')
+  redis.call('RPUSH', queue, id)
+  step.filled[queue] = true
+end
+
+local function write_ready()
+  for queue, ids in pairs(step.new_ready) do
+    for _, id in ipairs(ids) do
+      if step.unwritten[id] then redis.call('HSET', MESSAGE .. id, 'state', 'ready') end
+      step.unwritten[id] = nil
+    end
+    call_in_batches('LPUSH', queue, ids)
+    step.new_ready[queue], step.filled[queue] = nil, ids[1] and true or step.filled[queue]
+  end
+end
+
+-- Returns the keys that exist, or if `exist` is false those that do not. Usually all or none of them exist: then one
+-- EXISTS is enough.
+local function filter_existing(keys, exist)
+  if keys[1001] then
+    local matching = {}
+    for i = 1, #keys, 1000 do
+      local some = filter_existing({ unpack(keys, i, math.min(i + 999, #keys)) }, exist)
+      for _, key in ipairs(some) do matching[#matching + 1] = key end
+    end
+    return matching
+  end
+  local found = keys[1] and redis.call('EXISTS', unpack(keys)) or 0
+  if found == 0 then return exist and {} or keys end
+  if found == #keys then return exist and keys or {} end
+  local matching = {}
+  for _, key in ipairs(keys) do
+    if (redis.call('EXISTS', key) == 1) == exist then matching[#matching + 1] = key end
+  end
+  return matching
+end
+
+-- Wakes one worker for each queue with ready messages. That worker wakes the next one if it leaves some.
+local function wake_workers()
+  write_ready()
+  local bells = {}
+  for queue in pairs(step.announced) do
+    if not step.filled[queue] then bells[#bells + 1] = BELL .. queue end
+  end
+  for queue, is_filled in pairs(step.filled) do
+    if is_filled then bells[#bells + 1] = BELL .. queue end
+  end
+  for _, bell in ipairs(filter_existing(bells, false)) do redis.call('LPUSH', bell, 1) end
+end
+
+-- new_ready: queue -> ids, in the order in which they became ready
+-- filled: queue -> whether its ready list has entries; nil: not known
+-- announced: queue -> true if a worker must learn when a group is due
+step.new_ready, step.filled, step.announced = put_off(READY, wake_workers), {}, {}
+
+local OPEN_BRACE = string.byte('{')
+
+-- Turns an entry of a ready list into a message id. An entry is an id, or a whole message that a stock Celery client
+-- pushed onto the list: that one gets a record under an id of its own, and no lane.
+local function id_of(entry, queue)
+  if string.byte(entry) ~= OPEN_BRACE or redis.call('EXISTS', MESSAGE .. entry) == 1 then return entry end
+  local ok, decoded = pcall(cjson.decode, entry)
+  local named = ok and type(decoded) == 'table' and type(decoded.headers) == 'table' and decoded.headers.id
+  if type(named) ~= 'string' then named = 'foreign:' .. redis.sha1hex(entry) end
+  local id, seq = named, next_fence()
+  while redis.call('EXISTS', MESSAGE .. id) == 1 do
+    id, seq = named .. ':' .. seq, next_fence(seq)
+  end
+  redis.call('HSET', MESSAGE .. id, 'state', 'ready', 'queue', queue, 'lanes', '', 'seq', seq)
+  redis.call('SET', BODY .. id, entry)
+  redis.call('ZADD', PENDING .. group_of(queue), seq, id)
+  return id
+end

@@ -1,0 +1,55 @@
+-- shield: keep a run from being interrupted, or allow it again. A group that arrived meanwhile and would have
+-- interrupted it joins it then, and ends the run.
+-- With  joining
+-- KEYS  none
+-- ARGV  id fence shielded
+--       `shielded` is 1 or 0
+-- Returns 1, 0 if the lease was lost and nothing was changed, or 2 if the run has ended
+local id, fence, shielded = unpack(ARGV, 1, 3)
+
+-- The message that is second in all these lanes, or nil. `id` is first in all of them.
+local function behind_in_all(id, lanes)
+  local following
+  for _, key in ipairs(lanes) do
+    local found = redis.call('ZRANGE', LANE .. key, 0, 1)
+    if found[1] ~= id or not found[2] or (following and following ~= found[2]) then return nil end
+    following = found[2]
+  end
+  return following
+end
+
+-- Returns true if it joined and ended the run. Its time stays the same; with other messages behind it, it is due now.
+local function join_follower(id, queue, lanes, follower)
+  local mine = redis.call('HMGET', MESSAGE .. id, 'group', 'lanes', 'size')
+  local its = redis.call('HMGET', MESSAGE .. follower, 'group', 'lanes', 'size', 'queue', 'fence')
+  local group, size = mine[1], (number_of(mine[3]) or 1) + (number_of(its[3]) or 1)
+  if not group or its[1] ~= group or its[2] ~= mine[2] or its[4] ~= queue or its[5] then return false end
+  local _, _, most, interrupts = limits_of(group)
+  if not interrupts or size > most or not may_interrupt(id) then return false end
+  local due_ms = last_in_all(lanes) == follower and redis.call('ZSCORE', COLLECTING, follower) or now_ms
+  interrupt(id)
+  redis.call('HSET', MESSAGE .. id, 'size', size)
+  extend_body(id, redis.call('GET', BODY .. follower))
+  for _, key in ipairs(lanes) do redis.call('ZREM', LANE .. key, follower) end
+  redis.call('ZREM', COLLECTING, follower)
+  step.collected = step.collected + 1
+  absorb(follower, queue)
+  set_due(id, queue, size < most and tonumber(due_ms) or now_ms)
+  make_ready(id, queue)
+  return true
+end
+
+even_when_full()
+local queue, lanes = check_lease(id, fence)
+if not queue then return 0 end
+if shielded == '1' then
+  redis.call('HSET', MESSAGE .. id, 'shielded', 1)
+  return 1
+end
+redis.call('HDEL', MESSAGE .. id, 'shielded')
+local keys = split(lanes)
+local follower = behind_in_all(id, keys)
+if not follower or not join_follower(id, queue, keys, follower) then return 1 end
+count('collected', step.collected)
+finish()
+return 2

@@ -1,0 +1,309 @@
+"""The messages and writes that callers hand to the verbs, and how the scripts receive them.
+
+Guarantees that a message which a worker could not lease is refused before anything is sent.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from celery_lanes.errors import PublishRefused
+from celery_lanes.protocol import envelope, keys
+from celery_lanes.protocol.scripts import Argument
+
+#: A script visits every lane of a message in one step, so their number and size are limited.
+MOST_LANES = 64
+MOST_KEY_BYTES = 256
+#: A commit with more writes, or with more bytes, is stored and done in portions of this size (committing.lua): no step
+#: takes longer than a few milliseconds.
+PORTION, PORTION_BYTES = 64, 256 * 1024
+#: Lua's numbers are exact below this one.
+MOST_NUMBER = 2**53
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_TEXT = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,256}")
+
+
+class Group(NamedTuple):
+    """Consecutive messages of the same lanes that belong together: they become one message, with one run.
+
+    The run starts when no message has joined for `quiet_ms`, when the first one has waited for `max_wait_ms`, when
+    there are `most` of them, or when a message follows in a lane that does not belong to them. With `interrupts`, a
+    message that arrives during the run ends it: the next run gets all of them.
+    """
+
+    name: str
+    quiet_ms: int
+    max_wait_ms: int
+    most: int
+    interrupts: bool = False
+
+
+class NewMessage(NamedTuple):
+    """A message to append. It is remembered as seen by `once`, a scope and a number. A `problem` buries it at once.
+
+    A message without lanes, or whose stored form has one of the control characters of a group, has no `group`.
+    A message whose id exists is dropped. With `after_run`, if that one is leased, it joins its lanes when that one is
+    settled, without its group.
+    """
+
+    id: str
+    queue: str
+    stored: str | bytes
+    lanes: Sequence[str]
+    once: tuple[str, int] | None = None
+    problem: dict[str, Any] | None = None
+    group: Group | None = None
+    after_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Lets one of several appenders append: the one whose `fence` is in the field `fence` of the hash `key`.
+
+    The append also sets the fields `sets` of the hash, such as another fence.
+    """
+
+    key: str
+    fence: str
+    sets: Mapping[str, str | int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """A write of a commit. `ttl_ms`: the time to live; 0: no expiry. The key must not be one of the lanes' own keys."""
+
+    key: str
+    value: bytes
+    ttl_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A write of a commit."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A write of a commit: renames `key` to `to`, which is overwritten. Nothing happens if `key` does not exist."""
+
+    key: str
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """A write of a commit: adds `by` to the number in the field of the hash `key`."""
+
+    key: str
+    field: str
+    by: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """A write of a commit: adds a value to the end of the list `key`."""
+
+    key: str
+    value: str | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SetTimer:
+    """A write of a commit: a message that joins its lanes when it is due, at the end of them.
+
+    Empty `lanes` and an empty `queue` are those of the committed message. It replaces the timer of this `owner` and
+    `name`. It is due at `at_ms`, the time in ms since 1970 (with `not_past` no earlier than the commit); if that is
+    None, `in_ms` after the commit. An `id` that ends in a colon is completed by the time at which it is due, a colon
+    and a unique number.
+    """
+
+    owner: str
+    name: str
+    id: str
+    queue: str
+    stored: str | bytes
+    at_ms: int | None = None
+    in_ms: int = 0
+    lanes: Sequence[str] = ()
+    not_past: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimer:
+    """A write of a commit: removes a timer that is not due yet. Nothing happens if there is none."""
+
+    owner: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveTimer:
+    """A write of a commit: gives a timer another owner and another message, and keeps its id and when it is due.
+
+    Nothing happens if it is not the timer with this `id` any more. If the new owner has a timer of the same name, that
+    one remains, and this one is removed.
+    """
+
+    owner: str
+    name: str
+    id: str
+    to: str
+    queue: str
+    stored: str | bytes
+    lanes: Sequence[str] = ()
+
+
+Write = Set | Delete | Move | Add | Push | SetTimer | CancelTimer | MoveTimer
+
+
+def only_seen(scope: str, number: int) -> NewMessage:
+    """Replaces an unwanted message: its number counts as seen, so no message is held for it."""
+    return NewMessage("", "", b"", (), once=(scope, number))
+
+
+def write_row(write: Write) -> tuple[Argument, ...]:
+    """The arguments of a write for commit.lua."""
+    if isinstance(write, Set):
+        return "set", write.key, write.value, write.ttl_ms
+    if isinstance(write, Move):
+        return "move", write.key, write.to, 0
+    if isinstance(write, Add):
+        return "add", write.key, write.field, write.by
+    if isinstance(write, Push):
+        return "push", write.key, write.value, 0
+    if isinstance(write, SetTimer):
+        fields = _join_fields(write.id, write.queue, joined_lanes(write.lanes), write.stored)
+        what, time_ms = ("from" if write.not_past else "at"), write.at_ms
+        if time_ms is None:
+            what, time_ms = "in", write.in_ms
+        return what, timer_key(write.owner, write.name), fields, time_ms
+    if isinstance(write, MoveTimer):
+        fields = _join_fields(write.id, write.queue, joined_lanes(write.lanes), write.stored)
+        return "assign", timer_key(write.owner, write.name), fields, timer_key(write.to, write.name)
+    if isinstance(write, CancelTimer):
+        return "cancel", timer_key(write.owner, write.name), "", 0
+    return "delete", write.key, "", 0
+
+
+def staged_row(row: tuple[Argument, ...]) -> bytes:
+    """A write as stage.lua stores it."""
+    return _join_fields(*[field if isinstance(field, bytes) else str(field) for field in row])
+
+
+def portions(rows: Sequence[tuple[Argument, ...]]) -> Iterator[list[tuple[Argument, ...]]]:
+    """The writes of a commit, in portions that one step can do."""
+    portion, size = list[tuple[Argument, ...]](), 0
+    for row in rows:
+        length = sum(len(part) for part in row if isinstance(part, str | bytes))
+        if portion and (len(portion) == PORTION or size + length > PORTION_BYTES):
+            yield portion
+            portion, size = [], 0
+        portion.append(row)
+        size += length
+    if portion:
+        yield portion
+
+
+def problem_json(problem: dict[str, Any]) -> str:
+    """A problem as it is stored with a dead letter, with the current time."""
+    return json.dumps({"at_ms": round(time.time() * 1000), **problem})
+
+
+def timer_key(owner: str, name: str) -> str:
+    """Raises ValueError for an owner or a name with control characters."""
+    for part in (owner, name):
+        if _CONTROL.search(part):
+            raise ValueError(f"{part!r} has control characters: use a string without them")
+    return keys.timer(owner, name)
+
+
+def lines(fields: Mapping[str, str | int]) -> str:
+    return "".join(f"{name}\t{value}\n" for name, value in fields.items())
+
+
+def _join_fields(*fields: str | bytes) -> bytes:
+    """As lua/lib/timers.lua reads them."""
+    plain = [field.encode() if isinstance(field, str) else field for field in fields]
+    return b"".join(b"%d:%s" % (len(field), field) for field in plain)
+
+
+def append_row(message: NewMessage) -> tuple[Argument, ...]:
+    """The arguments of a message for append.lua. Raises PublishRefused."""
+    lanes = joined_lanes(message.lanes)
+    scope, number = ("", "") if message.once is None else check_once(message.once)
+    problem = problem_json(message.problem) if message.problem else ""
+    stored, group = _grouped(message)
+    return message.id, message.queue, stored, scope, number, problem, group, int(message.after_run), lanes
+
+
+def check_lanes(lanes: Any) -> None:
+    """Raises PublishRefused unless this is a list of lane keys that a message can have."""
+    if not isinstance(lanes, list | tuple):
+        raise PublishRefused(f"{lanes!r:.100} is not a list of lane keys: use lanes.headers(['customer:9'])")
+    if len(lanes) > MOST_LANES:
+        raise PublishRefused(f"{len(lanes):,} lane keys: a message has at most {MOST_LANES}")
+    for key in lanes:
+        if not _is_text(key):
+            raise PublishRefused(
+                f"{key!r:.100} is not a lane key: use a text of 1 to {MOST_KEY_BYTES} bytes without control characters"
+            )
+
+
+def check_once(once: Any) -> tuple[str, int]:
+    """Raises PublishRefused unless this is a scope and a number that can be remembered."""
+    if isinstance(once, list | tuple) and len(once) == 2 and _is_text(once[0]) and _is_number(once[1]):
+        return once[0], once[1]
+    raise PublishRefused(
+        f"once={once!r:.100} is not a scope and a number: use once=('order', 17), with a text of 1 to "
+        f"{MOST_KEY_BYTES} bytes without control characters and a whole number from 0 to 2**53 - 1"
+    )
+
+
+def check_group(group: Any) -> Group:
+    """Raises PublishRefused unless these are the fields of a Group."""
+    if isinstance(group, list | tuple) and len(group) == len(Group._fields):
+        found = Group(*group)
+        is_named = isinstance(found.name, str) and _TEXT.fullmatch(found.name)
+        if is_named and all(map(_is_number, found[1:4])) and isinstance(found.interrupts, bool):
+            return found
+    raise PublishRefused(
+        f"{group!r:.200} is not a group: use lanes.Group(name, quiet_ms=700, max_wait_ms=5000, most=20), with a name "
+        "of 1 to 256 characters without control characters and whole numbers from 0 to 2**53 - 1"
+    )
+
+
+def _is_text(value: Any) -> bool:
+    if not isinstance(value, str) or not _TEXT.fullmatch(value):
+        return False
+    return value.isascii() or len(value.encode()) <= MOST_KEY_BYTES
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST_NUMBER
+
+
+def joined_lanes(lanes: Sequence[str]) -> str:
+    """As the scripts read them. Raises PublishRefused."""
+    check_lanes(lanes)
+    return "\n".join(lanes)
+
+
+def _grouped(message: NewMessage) -> tuple[str | bytes, str]:
+    """The stored form, and the group as joining.lua reads it; empty for a message without a group."""
+    group = message.group
+    if group is None or not message.lanes or message.problem:
+        return message.stored, ""
+    stored = envelope.pack_collected(message.stored, interrupts=group.interrupts)
+    if stored is None:
+        return message.stored, ""
+    check_group(group)
+    fields = group.quiet_ms, group.max_wait_ms, group.most, int(group.interrupts), group.name
+    return stored, " ".join(map(str, fields))

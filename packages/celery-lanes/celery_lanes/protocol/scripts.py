@@ -1,0 +1,158 @@
+"""Loads Lua verbs and binds their arguments by the names in their headers.
+
+Guarantees that a call which does not match the header raises TypeError before anything is sent.
+In a header, `-- ARGV  holder lease_ms` names the fixed arguments, `--       then id fence, …` the group that repeats,
+and `-- With  gaps ending` the chunks of lua/lib that the file needs after the prelude. Of these chunks, a script has
+those definitions that its verb reaches, because Redis builds every function of a script again in each call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Generic, NamedTuple, TypeVar
+
+_FIXED = re.compile(r"^-- ARGV  (.*)$", re.MULTILINE)
+_WITH = re.compile(r"^-- With  ([\w ]+)$", re.MULTILINE)
+_GROUP = re.compile(r"^--       then ([\w ]+?)(?:,.*)?$", re.MULTILINE)
+
+_COMMENT_LINES = re.compile(r"^ *--.*\n|^\n", re.MULTILINE)
+_TEXT_OR_COMMENT = re.compile(r"'(?:\\.|[^'\\\n])*'|--.*")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_STEP_FIELD = re.compile(r"\bstep\.\w+")
+_DEFINITION = re.compile(r"^(?=local |step\.)", re.MULTILINE)
+_DEFINES = re.compile(r"^(?:local function (\w+)|(?:local )?([\w.]+(?:, [\w.]+)*))")
+
+LANES = "celery_lanes.protocol"
+
+T = TypeVar("T")
+
+Argument = str | bytes | int | float
+
+
+class Script:
+    """One verb, from the folder `lua` of a package. `group` is empty if no arguments repeat."""
+
+    def __init__(self, name: str, package: str = LANES) -> None:
+        verb = _read(name, package)
+        self.name = name
+        found = [each for chunk in ["prelude", *chunks(name, package)] for each in definitions(chunk, package)]
+        self.source = "".join(each.text for each in reached(verb, found)) + verb
+        self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+        self.fixed, self.group = _contract(name, verb)
+
+    def command(
+        self, keys: Sequence[str] = (), group: Iterable[Sequence[Argument]] = (), **fixed: Argument
+    ) -> Command[Any]:
+        """The command that calls it; its result is the answer. Raises TypeError if the arguments do not match the
+        header.
+        """
+        return Command(self, self.arguments(keys, group, **fixed))
+
+    def arguments(
+        self, keys: Sequence[str] = (), group: Iterable[Sequence[Argument]] = (), **fixed: Argument
+    ) -> list[Argument]:
+        """Those of EVALSHA. Raises TypeError if they do not match the header."""
+        if tuple(fixed) != self.fixed:
+            raise TypeError(f"{self.name}.lua takes {self.fixed}, not {tuple(fixed)}")
+        command: list[Argument] = ["EVALSHA", self.sha, len(keys), *keys, *fixed.values()]
+        for values in group:
+            if len(values) != len(self.group):
+                raise TypeError(f"{self.name}.lua repeats {self.group}, not {values!r}")
+            command.extend(values)
+        return command
+
+
+def _as_it_is(answer: Any) -> Any:
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Command(Generic[T]):
+    """A command of a script or, if `script` is None, a plain one. `read` makes the result from the answer."""
+
+    script: Script | None
+    arguments: list[Argument]
+    read: Callable[[Any], T] = _as_it_is
+
+
+def plain(*arguments: Argument) -> Command[Any]:
+    """A Redis command without a script."""
+    return Command(None, [*arguments])
+
+
+def chunks(name: str, package: str = LANES) -> list[str]:
+    """The chunks of `lua/lib` that a file needs, in order: each after the chunks that it needs itself."""
+    needed = [chunk for line in _WITH.findall(_read(name, package)) for chunk in line.split()]
+    return list(dict.fromkeys(each for chunk in needed for each in [*chunks(f"lib/{chunk}", package), chunk]))
+
+
+class Definition(NamedTuple):
+    """A part of a chunk: the names that it defines, all names in it, and its text without lines of comments only."""
+
+    defines: set[str]
+    names: set[str]
+    text: str
+
+
+@cache
+def definitions(chunk: str, package: str = LANES) -> list[Definition]:
+    """The chunk in parts: each line that begins with `local` or `step.` begins one."""
+    before, *texts = _DEFINITION.split(_COMMENT_LINES.sub("", _read(f"lib/{chunk}", package)))
+    if before:
+        raise ValueError(f"{chunk}.lua begins with {before!r:.40}, not with a definition")
+    return [Definition(set("".join(_DEFINES.findall(text)[0]).split(", ")), names_in(text), text) for text in texts]
+
+
+def names_in(source: str) -> set[str]:
+    """All names in Lua code, and those of the fields of `step`."""
+    code = _TEXT_OR_COMMENT.sub("", source)
+    return {*_NAME.findall(code), *_STEP_FIELD.findall(code)}
+
+
+def reached(verb: str, found: Sequence[Definition]) -> list[Definition]:
+    """The definitions whose names the verb uses, and those whose names these use, in their order.
+
+    A name that also means something else there may add a definition too many; none is missing.
+    """
+    names, known = names_in(verb), 0
+    while known < len(names):
+        known = len(names)
+        names.update(*(each.names for each in found if each.defines & names))
+    return [each for each in found if each.defines & names]
+
+
+@cache
+def _read(name: str, package: str) -> str:
+    return (files(package) / "lua" / f"{name}.lua").read_text()
+
+
+def _contract(name: str, verb: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    argv = _FIXED.search(verb)
+    if argv is None:
+        raise ValueError(f"{name}.lua has no ARGV line in its header")
+    group = _GROUP.search(verb)
+    words = argv.group(1)
+    if words == "none":
+        return (), ()
+    if group is None and "once for each" in words:  # only a group
+        return (), tuple(words.split(",")[0].split())
+    return tuple(words.split()), tuple(group.group(1).split()) if group else ()
+
+
+@cache
+def script(name: str, package: str = LANES) -> Script:
+    return Script(name, package)
+
+
+@cache
+def digest(package: str = LANES) -> str:
+    """The same in two processes whose scripts are the same."""
+    lua = files(package) / "lua"
+    found = [file for folder in (lua, lua / "lib") for file in folder.iterdir() if file.is_file()]
+    sources = sorted((file.name, file.read_text()) for file in found)
+    return hashlib.sha1(repr(sources).encode(), usedforsecurity=False).hexdigest()[:12]

@@ -1,0 +1,651 @@
+"""The verbs: for each script its command, and the value that its answer becomes.
+
+Guarantees that each verb is one atomic step, that a step with an old fence changes nothing, and that every expected
+outcome is a value, including a lost lease; LeaseLost is raised only for an append.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from celery_lanes.errors import LeaseLost
+from celery_lanes.protocol import keys
+from celery_lanes.protocol.messages import (
+    Guard,
+    NewMessage,
+    Write,
+    append_row,
+    joined_lanes,
+    lines,
+    portions,
+    problem_json,
+    staged_row,
+    timer_key,
+    write_row,
+)
+from celery_lanes.protocol.scripts import Argument, Command, plain, script
+
+T = TypeVar("T")
+
+#: Deaths before a message is buried, unless the app configures another number.
+MAX_DEATHS = 5
+#: A script that processes more in one step would delay other clients.
+SWEEP_LIMIT = 64
+REPAIR_LIMIT = 200
+PURGE_LIMIT = 100
+#: The answer of a commit whose writes are done by finish.lua.
+UNFINISHED = 2
+
+_CONTROL_OR_BLANK = re.compile(r"[\x00-\x20\x7f]")
+_POSITION = re.compile(r"(?:[^\x00-\x20\x7f]*[^\x00-\x20\x7f0-9])?[1-9][0-9]{0,14}")
+
+#: The messages of a lane key, a queue, or a group of queues can be paused.
+Pausable = Literal["lane", "queue", "group"]
+
+
+def _verb(
+    name: str,
+    read: Callable[[Any], T],
+    *,
+    keys: Sequence[str] = (),
+    group: Iterable[Sequence[Argument]] = (),
+    **fixed: Argument,
+) -> Command[T]:
+    found = script(name)
+    return Command(found, found.arguments(keys, group, **fixed), read)
+
+
+def _texts(values: list[bytes]) -> list[str]:
+    return [value.decode() for value in values]
+
+
+class Outcome(Enum):
+    """The outcome of a step that needs a lease."""
+
+    DONE = 1
+    LOST = 0  # the fence is old; nothing was changed
+
+
+# -- the history of the database
+
+
+class History(NamedTuple):
+    """The identity of a database and its totals: messages ever appended and ever settled, and pending messages."""
+
+    identity: str
+    appended: int
+    settled: int
+    pending: int
+
+
+def _history(answer: list[Any]) -> History:
+    identity, appended, settled, pending = answer
+    return History(identity.decode(errors="replace"), appended, settled, pending)
+
+
+class Loss(NamedTuple):
+    """Of all messages ever appended, `first` to `last` are gone; none if `last` is below `first`. `pending` messages
+    were pending when last checked, and `again` settled messages are pending again.
+    """
+
+    at_ms: int
+    first: int
+    last: int
+    pending: int
+    again: int
+    is_acknowledged: bool
+
+
+def read_loss(record: bytes) -> Loss:
+    at_ms, first, last, ended, again, acknowledged = map(int, record.split())
+    return Loss(at_ms, first, last, max(last - ended, 0), again, bool(acknowledged))
+
+
+def look() -> Command[History]:
+    """The identity of this database and its totals."""
+    return _verb("look", _history)
+
+
+def lose(known: History, found: History) -> Command[tuple[str, Loss]]:
+    """Records that `found` is another database than `known`, or an older state of it.
+
+    Returns the identity of the database now, and the loss.
+    """
+    return _verb(
+        "lose",
+        lambda answer: (answer[0].decode(), read_loss(answer[1])),
+        known=known.identity,
+        appended=known.appended,
+        settled=known.settled,
+        ended=known.appended - known.pending,
+        found=found.identity,
+        found_appended=found.appended,
+        found_settled=found.settled,
+    )
+
+
+def acknowledge_losses() -> Command[list[Loss]]:
+    """Marks every loss as seen by a person; returns those that were not marked before."""
+    return _verb("acknowledge", lambda records: [read_loss(record) for record in records])
+
+
+# -- appending
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The result of an append. `pending` is the backlog after it, in the groups of its queues: all messages not buried.
+
+    Of the added messages, `held` are held because a lower number is missing. `late` messages joined their lanes behind
+    higher numbers. `due_ms` is the time until the next held message is due; None: no message is held.
+    """
+
+    added: int
+    seen: int
+    buried: int
+    pending: int
+    held: int = 0
+    late: int = 0
+    due_ms: int | None = None
+    #: The history before the append; None: the lanes did not do the append.
+    before: History | None = field(default=None, compare=False)
+    #: How many of the added messages have no record: they joined groups, or follow a run with their id. The totals do
+    #: not count them.
+    joined: int = field(default=0, compare=False)
+
+
+def append(messages: Iterable[NewMessage], guard: Guard | None = None, hold_ms: int = 0) -> Command[Appended]:
+    """Appends a whole batch, all or nothing. With `hold_ms` the messages join their lanes in the order of their
+    numbers, and a message is held for at most that long while a lower number is missing.
+
+    Raises LeaseLost if the guard has another fence, and PublishRefused for a message that a worker could not lease.
+    """
+    guards, fence, sets = ([guard.key], guard.fence, guard.sets) if guard else ([], "", {})
+    return _verb(
+        "append",
+        _appended,
+        keys=guards,
+        group=map(append_row, messages),
+        seen_ttl_s=keys.SEEN_TTL_S,
+        seen_block=keys.SEEN_BLOCK,
+        fence=fence,
+        sets=lines(sets),
+        hold_ms=hold_ms,
+    )
+
+
+def _appended(answer: list[Any] | None) -> Appended:
+    if answer is None:
+        raise LeaseLost("another process appends now; nothing was appended")
+    added, seen, buried, pending, held, late, due_ms, before, joined = answer
+    due = None if due_ms < 0 else due_ms
+    return Appended(added, seen, buried, pending, held, late, due, _history(before), joined)
+
+
+# -- leases
+
+
+class Leased(NamedTuple):
+    """A message handed out. `waited_s`: since its append or replay; `replayed_s`: since its replay, None: never.
+
+    `alive_s`: since the last sign of life of a worker that died with it; None: none died, or a run has ended since.
+    """
+
+    id: str
+    fence: str
+    queue: str
+    died: int
+    failed: int
+    is_parked: bool  # it was postponed before, without a failure
+    waited_s: float
+    replayed_s: float | None
+    alive_s: float | None
+    stored: bytes
+    interrupted: int = 0  # how often a newer message has ended its run
+
+    @property
+    def is_first(self) -> bool:
+        """True if no earlier run is known."""
+        return not (self.failed or self.died or self.is_parked or self.interrupted)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The result of a fetch. `more`: ready messages are left; `last_wait`: only messages of the queues that are read
+    last are left, for which there was no room; `suspects`: some of them must run alone in a
+    worker, None: unknown, because the fetch asked for no messages.
+    """
+
+    lost: list[str]
+    more: bool
+    suspects: bool | None
+    leased: list[Leased]
+    #: Until the next group or timer is due; None: there is none.
+    due_s: float | None = None
+    last_wait: bool = False
+
+
+def turn(
+    queues: Sequence[str],
+    *,
+    holder: str,
+    lease_ms: int,
+    room: int,
+    holding: int = 0,
+    settles: Sequence[tuple[str, str]] = (),
+    max_deaths: int = MAX_DEATHS,
+    first: int = 0,
+    last: int = 0,
+    last_room: int = 0,
+    times: Mapping[str, int] | None = None,
+) -> Command[Fetched]:
+    """Settles (id, fence) pairs and leases up to `room` ready messages, in one step. Examines at most 64 ids more than
+    fit. `times` is added to the counters in Redis (timings.py).
+
+    The `first` queues are emptied before the others are read. The `last` ones are read when all others are empty, and
+    if fewer than `last_room` messages were leased until then.
+    """
+    return _verb(
+        "turn",
+        _fetched,
+        keys=queues,
+        group=settles,
+        holder=holder,
+        lease_ms=lease_ms,
+        room=room,
+        budget=room + 64,
+        max_deaths=max_deaths,
+        holding=holding,
+        first=first,
+        last=last,
+        last_room=last_room,
+        times=lines(times or {}),
+        settles=len(settles),
+    )
+
+
+_NO_PAST = (0, 0, 0, -1, -1, 0)
+
+
+def _fetched(answer: list[Any]) -> Fetched:
+    lost, more, suspects, due_ms, *flat = answer
+    values = iter(flat)
+    leased = []
+    for id_, fence, queue, waited, past, stored in zip(*[values] * 6, strict=True):
+        died, failed, parked, replayed, alive, interrupted = map(int, past.split()) if past else _NO_PAST
+        leased.append(
+            Leased(
+                id_.decode(),
+                fence.decode(),
+                queue.decode(),
+                died,
+                failed,
+                parked == 1,
+                waited / 1000,
+                replayed / 1000 if replayed >= 0 else None,
+                alive / 1000 if alive >= 0 else None,
+                stored,
+                interrupted,
+            )
+        )
+    due_s = None if due_ms < 0 else due_ms / 1000
+    return Fetched(_texts(lost), more == 1, bool(suspects), leased, due_s, last_wait=more == 2)
+
+
+def renew(leases: Iterable[tuple[str, str]], lease_ms: int) -> Command[list[str]]:
+    """Extends leases; returns the ids whose lease was lost."""
+    return _verb("renew", _texts, group=leases, lease_ms=lease_ms)
+
+
+def release(leases: Iterable[tuple[str, str]], *, died: bool = False) -> Command[list[str]]:
+    """Gives messages back untouched; returns the ids whose lease was lost."""
+    return _verb("release", _texts, group=[(id_, fence, int(died)) for id_, fence in leases])
+
+
+def reconcile(holder: str, held: Iterable[str]) -> Command[int]:
+    """Releases messages that are leased to `holder` but not in `held`; returns how many were released."""
+    return _verb("reconcile", int, group=[(id_,) for id_ in held], holder=holder)
+
+
+def holds(message_id: str, fence: str) -> Command[bool]:
+    """True if this fence still holds the lease of the message."""
+    asked: list[Argument] = ["HMGET", keys.message(message_id), "state", "fence"]
+    return Command(None, asked, lambda found: found == [b"leased", fence.encode()])
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """The result of a sweep. `next_ms`: until the next message is due; None: none is leased or delayed. `set_back_ms`:
+    by how much the clock of Redis was set back since the last sweep, at least.
+    """
+
+    expired: int
+    due: int
+    next_ms: int | None
+    history: History | None = field(default=None, compare=False)
+    set_back_ms: int = 0
+
+
+def sweep(lease_ms: int, holder: str = "", slots: int = 0) -> Command[Swept]:
+    """Takes back expired leases and makes due retries ready: at most SWEEP_LIMIT of each.
+
+    `holder` is recorded as a worker that is alive and has this many `slots`, for people to look at.
+    """
+    return _verb("sweep", _swept, lease_ms=lease_ms, limit=SWEEP_LIMIT, holder=holder, slots=slots)
+
+
+def _swept(answer: list[Any]) -> Swept:
+    expired, due, next_ms, history, set_back_ms = answer
+    return Swept(expired, due, None if next_ms < 0 else next_ms, _history(history), set_back_ms)
+
+
+def repair(cursor: str, lease_ms: int) -> Command[tuple[str, int]]:
+    """Repairs the keys of a few messages; returns the next cursor ("0" at the end) and the number of repairs."""
+    return _verb(
+        "repair",
+        lambda answer: (answer[0].decode(), answer[1]),
+        cursor=cursor,
+        limit=REPAIR_LIMIT,
+        lease_ms=lease_ms,
+    )
+
+
+# -- ends of a run
+
+
+def retry(message_id: str, fence: str, *, delay_ms: int, problem: dict[str, Any]) -> Command[Outcome]:
+    """Gives a message back after a failure; its lanes wait until it is due."""
+    return _verb("retry", Outcome, id=message_id, fence=fence, delay_ms=delay_ms, problem=problem_json(problem))
+
+
+def park(message_id: str, fence: str, *, delay_ms: int, kind: str = "", reason: str = "") -> Command[Outcome]:
+    """Postpones a message that has not failed; its lanes wait until it is due. Counted under `kind`, a word."""
+    return _verb("park", Outcome, id=message_id, fence=fence, delay_ms=delay_ms, kind=kind, reason=reason)
+
+
+def bury(message_id: str, fence: str, problem: dict[str, Any]) -> Command[Outcome]:
+    """Moves a message to the dead letters; its lanes continue."""
+    return _verb("bury", Outcome, id=message_id, fence=fence, problem=problem_json(problem))
+
+
+def commit(message_id: str, fence: str, writes: Iterable[Write], *, skipped: bool = False) -> list[Command[int]]:
+    """Does the writes and settles, to be sent in this order: one command, or several that store the writes of a large
+    commit before the one that decides. The last answer is UNFINISHED if `finish` must be called.
+    """
+    rows, commands, staged = list(map(write_row, writes)), list[Command[int]](), 0
+    each = list(portions(rows))
+    for portion in each if len(each) > 1 else []:
+        packed = [(staged_row(row),) for row in portion]
+        commands.append(_verb("stage", int, group=packed, id=message_id, fence=fence, before=staged))
+        staged += len(portion)
+    group = () if staged else rows
+    last = _verb("commit", int, group=group, id=message_id, fence=fence, skipped=int(skipped), staged=staged)
+    return [*commands, last]
+
+
+def finish(message_id: str) -> Command[bool]:
+    """Does the next writes of a large commit that was decided. False: none are left."""
+    return _verb("finish", bool, id=message_id)
+
+
+# -- calls of a run
+
+
+class Noted(Enum):
+    """The record of a call that is about to be made, in the journal."""
+
+    BEGUN = "begun"  # nothing: make the call now
+    DONE = "done"  # an earlier run made it, with this outcome
+    REFUSED = "refused"  # an earlier run was refused with this outcome, and continued after it
+    UNCERTAIN = "uncertain"  # an earlier run began it and left no outcome: it may have been made
+    DIFFERENT = "different"  # an earlier run made another call here; it and later ones are deleted, this one is begun
+    LOST = "lost"  # the fence is old; nothing was changed
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The answer of `begin`. `outcome`: of a DONE or REFUSED call; for DIFFERENT what the other call was."""
+
+    noted: Noted
+    outcome: bytes = b""
+
+
+class Forgetting(NamedTuple):
+    """The answer of `begin` while an earlier run's calls are deleted: it is called again with the `cursor`. `was`: what
+    the other call was.
+    """
+
+    cursor: str
+    was: bytes
+
+
+_BEGUN = Begun(Noted.BEGUN)
+
+
+def begin(
+    message_id: str, fence: str, *, lease_ms: int, position: str, what: str, cursor: str = "0"
+) -> Command[Begun | Forgetting]:
+    """Records that a call is about to be made, or returns its outcome in an earlier run. Extends the lease.
+
+    Raises ValueError if the position does not end in a number, or `what` or the position contains a blank.
+    """
+    if not _POSITION.fullmatch(position) or not what or _CONTROL_OR_BLANK.search(what):
+        raise ValueError(f"invalid call {position!r}, {what!r}: use <series><number> as position, and no blanks")
+    return _verb(
+        "begin", _begun, id=message_id, fence=fence, lease_ms=lease_ms, position=position, what=what, cursor=cursor
+    )
+
+
+def _begun(answer: list[bytes]) -> Begun | Forgetting:
+    if answer[0] == b"begun":
+        return _BEGUN
+    if answer[0] == b"forgetting":
+        return Forgetting(answer[1].decode(), answer[2])
+    noted, *outcome = answer
+    return Begun(Noted(noted.decode()), *outcome)
+
+
+class Kind(Enum):
+    """The outcome of a call."""
+
+    DONE = "done"
+    REFUSED = "refused"  # it took no effect; later runs use this outcome if this run continues after it
+    UNDONE = "undone"  # it was not made: its record is removed
+
+
+def end(message_id: str, fence: str, *, position: str, what: str, kind: Kind, outcome: bytes = b"") -> Command[Outcome]:
+    """Records the outcome of a call that was begun."""
+    return _verb(
+        "end", Outcome, id=message_id, fence=fence, position=position, what=what, kind=kind.value, outcome=outcome
+    )
+
+
+class PreviousCall(NamedTuple):
+    """A call that an interrupted run, with this fence, has begun. `outcome`: None: unknown, it may have been made."""
+
+    what: str
+    outcome: bytes | None
+    fence: int
+    position: str
+
+
+def previous_calls(message_id: str) -> Command[list[PreviousCall]]:
+    """The calls that interrupted runs have left in a journal, by run, series and number."""
+    return Command(None, ["HGETALL", keys.journal(message_id)], _previous_calls)
+
+
+def _previous_calls(journal: dict[bytes, bytes]) -> list[PreviousCall]:
+    found: list[tuple[int, str, int, PreviousCall]] = []
+    for place, noted in journal.items():
+        fence, blank, position = place.decode().partition(" ")
+        if blank:
+            state, _, what, outcome = noted.split(b" ", 3)
+            series = position.rstrip("0123456789")
+            call = PreviousCall(what.decode(), outcome if state == b"done" else None, int(fence), position)
+            found.append((int(fence), series, int(position[len(series) :]), call))
+    return [call for *_, call in sorted(found)]
+
+
+class Shielded(Enum):
+    """The outcome of `shield`."""
+
+    DONE = 1
+    LOST = 0  # the fence is old; nothing was changed
+    INTERRUPTED = 2  # a message that arrived while the run was shielded has ended it
+
+
+def shield(message_id: str, fence: str, *, shielded: bool) -> Command[Shielded]:
+    """Keeps a run from being interrupted, or allows it again."""
+    return _verb("shield", Shielded, id=message_id, fence=fence, shielded=int(shielded))
+
+
+# -- timers and schedules
+
+
+class StoredTimer(NamedTuple):
+    """A message that joins the end of its lanes when it is due, at `at_ms` since 1970."""
+
+    owner: str
+    name: str
+    at_ms: int
+    id: str
+    queue: str
+    lanes: list[str]
+    stored: bytes
+
+
+def schedule(
+    message: NewMessage,
+    owner: str,
+    name: str,
+    *,
+    at_ms: int | None = None,
+    in_ms: int = 0,
+    replaces: bool = True,
+) -> Command[bool]:
+    """Sets the timer of this owner and name: the message joins the end of its lanes at `at_ms` (ms since 1970), or
+    if that is None in `in_ms`. False: the message was seen before, or the timer is set and `replaces` is false.
+
+    Raises PublishRefused for a message that a worker could not lease, and ValueError for an owner or name with
+    control characters.
+    """
+    id_, queue, stored, scope, number, *_, lanes = append_row(message._replace(group=None))
+    return _verb(
+        "schedule",
+        bool,
+        timer=timer_key(owner, name),
+        id=id_,
+        queue=queue,
+        lanes=lanes,
+        stored=stored,
+        at_ms="" if at_ms is None else at_ms,
+        in_ms=in_ms,
+        scope=scope,
+        number=number,
+        replaces=int(replaces),
+        seen_ttl_s=keys.SEEN_TTL_S,
+        seen_block=keys.SEEN_BLOCK,
+        after_run=int(message.after_run),
+    )
+
+
+def cancel(owner: str, name: str) -> Command[bool]:
+    """Removes a timer that is not due yet; False if there is none."""
+    return _verb("cancel", bool, timer=timer_key(owner, name))
+
+
+def timers_of(owners: Sequence[tuple[str, str]]) -> Command[tuple[list[tuple[str, str]], list[StoredTimer]]]:
+    """Timers of owners, each with a cursor, first "0". Returns the owners of which more are left, with their next
+    cursors, and the timers that were found.
+    """
+
+    def read(answer: list[Any]) -> tuple[list[tuple[str, str]], list[StoredTimer]]:
+        cursors, *flat = answer
+        left = [(owner, cursor.decode()) for (owner, _), cursor in zip(owners, cursors, strict=True) if cursor]
+        return left, _timers(flat)
+
+    return _verb("timers_of", read, group=owners)
+
+
+def _timers(answer: list[bytes]) -> list[StoredTimer]:
+    return [
+        StoredTimer(owner, name, int(at_ms), id_, queue, lanes.split("\n"), stored)
+        for *texts, stored in zip(*[iter(answer)] * 7, strict=True)
+        for owner, name, at_ms, id_, queue, lanes in [_texts(texts)]
+    ]
+
+
+def advance(
+    owner: str,
+    name: str,
+    *,
+    known: bytes,
+    record: bytes,
+    until_ms: int = 0,
+    messages: Sequence[NewMessage] = (),
+) -> Command[bool]:
+    """Appends the messages of a schedule's occurrences up to `until_ms`, and replaces its record, in one step.
+
+    False, and nothing was changed: the record is not `known`, so another process has done it, or `until_ms` is
+    still to come by Redis' clock. An empty `record` removes the schedule.
+    """
+    rows = [(each.id, each.queue, each.stored, joined_lanes(each.lanes)) for each in messages]
+    schedule = timer_key(owner, name)
+    return _verb("advance", bool, group=rows, schedule=schedule, known=known, record=record, until_ms=until_ms)
+
+
+# -- what people do
+
+
+def replay(message_id: str) -> Command[bool]:
+    """Puts a buried message at the end of its lanes; False if no such message is buried."""
+    return _verb("replay", bool, id=message_id)
+
+
+def drop(message_id: str) -> Command[bool]:
+    """Deletes a buried message; False if no such message is buried."""
+    return _verb("drop", bool, id=message_id)
+
+
+def pause(what: Pausable, name: str) -> Command[bool]:
+    """Stops handing out its messages. Running ones continue, new ones wait. False if it was paused already."""
+    return _verb("pause", bool, what=what, named=name)
+
+
+def resume(what: Pausable, name: str, queues: Sequence[str] = ()) -> Command[bool]:
+    """Hands out its messages again. Workers of `queues` are woken. False if it was not paused."""
+    return _verb("resume", bool, keys=queues, what=what, named=name)
+
+
+def purge(queue: str) -> Command[int]:
+    """Buries some of the ready messages of a queue; returns how many. 0: none are left."""
+    problem = problem_json({"type": "Purged", "message": f"queue {queue} was purged"})
+    return _verb("purge", int, keys=[queue], limit=PURGE_LIMIT, problem=problem)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The lane keys of a message, and the values of the other keys that were read with it."""
+
+    lanes: list[str]
+    values: list[bytes | None]
+
+
+def read(message_id: str, names: Iterable[str]) -> list[Command[Any]]:
+    """Reads its lease and lane keys, and other keys."""
+    return [
+        plain("HMGET", keys.message(message_id), "state", "fence", "lanes"),
+        *[plain("GET", name) for name in names],
+    ]
+
+
+def read_values(answers: list[Any], fence: str) -> Read | None:
+    """None if the lease is lost."""
+    (state, now, lanes), *values = answers
+    if state != b"leased" or now != fence.encode():
+        return None
+    return Read([key for key in lanes.decode().split("\n") if key], values)

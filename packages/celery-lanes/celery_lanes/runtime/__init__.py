@@ -1,0 +1,1 @@
+"""Clock, threads, pids and retries. Does not import asyncio, greenlet or Celery."""

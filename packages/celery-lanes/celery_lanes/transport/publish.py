@@ -1,0 +1,100 @@
+"""Publishing to a lane queue: a kombu message becomes one row of an append, or a timer if it has an eta or countdown.
+
+Refuses messages whose order a lane cannot keep: see `row`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Any
+from uuid import UUID, uuid5
+
+from celery.utils.time import maybe_iso8601, maybe_make_aware
+
+from celery_lanes.errors import PublishRefused
+from celery_lanes.protocol import Group, NewMessage, check_group, check_lanes, check_once, envelope
+
+#: The namespace of the ids of messages with a `once`.
+_ONCE_IDS = UUID("8f2b1c52-6a0e-4c7e-9d4b-3a1f5e70c911")
+
+
+def headers(keys: list[str], *, once: tuple[str, int] | None = None, group: Group | None = None) -> dict[str, Any]:
+    """Headers for a message that is ordered by `keys`. Without keys it has no order and runs as soon as possible.
+    There are at most 64 keys of 1 to 256 bytes. Raises PublishRefused.
+
+    `once` is a scope and a number, for example `("shop 7", order_id)`: a second publish with the same pair within 48 h
+    is dropped, and its AsyncResult is that of the first, unless you pass a `task_id`. Consecutive messages with the
+    same keys and `group` are one run, whose task reads the later ones from `self.delivery.bodies`.
+    Use: `task.apply_async(args, queue="orders.0", headers=lanes.headers(["customer:9"]))`.
+    """
+    check_lanes(keys)
+    remembered = None if once is None else list(check_once(once))
+    collects = {} if group is None else {envelope.GROUP: list(check_group(group))}
+    return {envelope.LANE_KEYS: keys, envelope.ONCE: remembered, **collects}
+
+
+def id_of(headers: Mapping[str, Any] | None) -> str | None:
+    """The task id of a message with a `once`: a duplicate has that of the message that is kept, and so its result."""
+    if not headers or envelope.LANE_KEYS not in headers or headers.get(envelope.ONCE) is None:
+        return None
+    scope, number = check_once(headers[envelope.ONCE])
+    return str(uuid5(_ONCE_IDS, f"{scope}:{number}"))
+
+
+def check_ordinary(queue: str, message: dict[str, Any]) -> None:
+    """Raises PublishRefused for a message with lane keys, which would silently lose its order on an ordinary queue."""
+    if envelope.LANE_KEYS in (message.get("headers") or {}):
+        raise PublishRefused(
+            f"{queue!r} is an ordinary queue, and this message has lane keys. Declare the queue as a lane queue: "
+            f"Queue({queue!r}, queue_arguments=lanes.QUEUE_ARGUMENTS)"
+        )
+
+
+def row(queue: str, message: dict[str, Any]) -> NewMessage:
+    """The row to append for a message, without its eta. Raises PublishRefused if it has no lane keys, or lane headers
+    that a worker could not lease, or a group and an eta.
+    """
+    given = message.get("headers") or {}
+    if envelope.LANE_KEYS not in given:
+        raise PublishRefused(
+            f"{queue!r} is a lane queue: pass the keys that order the message, headers=lanes.headers([…]), "
+            "to apply_async or in task_routes; an empty list means no order"
+        )
+    if given.get("eta") and given.get(envelope.GROUP):
+        raise PublishRefused(
+            "a message of a group cannot have an eta or countdown: it joins its group when it is published. Leave out "
+            "one of the two"
+        )
+    lanes, once, group = given[envelope.LANE_KEYS], given.get(envelope.ONCE), given.get(envelope.GROUP)
+    check_lanes(lanes)
+    return NewMessage(
+        id=given.get("id") or message["properties"]["delivery_tag"],
+        queue=queue,
+        # With its eta, the message would wait in the memory of a worker.
+        stored=envelope.pack({**message, "headers": {**given, "eta": None}} if given.get("eta") else message),
+        lanes=lanes,
+        once=None if once is None else check_once(once),
+        group=None if group is None else check_group(group),
+        # A task may publish a message with the id that runs: `self.replace()` does. A second attempt to publish is not
+        # another message.
+        after_run=not given.get(envelope.UNCERTAIN),
+    )
+
+
+def due_ms(message: dict[str, Any]) -> int | None:
+    """When a message with an eta or countdown is due, ms since 1970; None: now. Raises PublishRefused if the eta is
+    not a time.
+    """
+    eta = (message.get("headers") or {}).get("eta")
+    if not eta:
+        return None
+    try:
+        return ceil(maybe_make_aware(maybe_iso8601(eta)).timestamp() * 1000)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise PublishRefused(f"eta {eta!r} is not a time: {error}. Use an aware datetime") from error
+
+
+def timer_of(task_id: str) -> tuple[str, str]:
+    """The owner and the name of the timer of a message with an eta."""
+    return f"task {task_id}", "eta"

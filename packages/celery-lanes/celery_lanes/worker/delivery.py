@@ -1,0 +1,347 @@
+"""One run of a leased message, in the worker's main process or in a forked child.
+
+Guarantees that `start` raises unless the lease with this fence is valid, and that `retry`, `bury` and `commit` change
+nothing once it is over. Before the deadline of the lease `start` needs no round trip to Redis: no other worker can have
+the message, and all processes of the machine share the clock (clock.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis.exceptions import RedisError
+
+from celery_lanes.errors import Interrupted, LeaseLost
+from celery_lanes.leases import DELAYED, DONE, GONE, INTERRUPTED, RELEASED
+from celery_lanes.protocol import Outcome, PreviousCall, Read, Shielded, Write, envelope, keys, plain
+from celery_lanes.runtime import clock, threads
+from celery_lanes.worker.journal import AppLanes, Journal
+
+#: The attribute of a request that holds its delivery.
+REQUEST_ATTRIBUTE = "lanes_delivery"
+
+#: Held only to change the list of callbacks of a delivery.
+_callbacks_lock = threads.lock()
+
+
+@dataclass(slots=True, eq=False)
+class Delivery:
+    """`failed` and `died` count failed attempts and dead workers before this run. `waited_s` ends at the hand-out.
+
+    If a forked child dies during a run, its worker releases the message, counted as a death. If the worker dies, the
+    lease expires, and the sweep of another worker does the same.
+    """
+
+    lanes: AppLanes
+    tag: str
+    deadline_s: float
+    failed: int
+    died: int
+    waited_s: float = 0.0
+    #: The bodies of the messages that were collected with this one, the oldest first, in Celery's JSON format.
+    bodies: tuple[str, ...] = ()
+    #: A newer message may end this run. `interrupted`: how many earlier runs were ended so.
+    is_interruptible: bool = False
+    interrupted: int = 0
+    is_replayed: bool = False
+    #: The lease was valid when the run began.
+    is_started: bool = field(default=False, init=False)
+    #: A newer message has ended this run: nothing that it still does has an effect. Set by another thread.
+    is_interrupted: bool = field(default=False, init=False)
+    _journal: Journal | None = field(default=None, init=False, repr=False)
+    _on_interrupt: list[Callable[[], object]] = field(default_factory=list, init=False, repr=False)
+
+    @property
+    def journal(self) -> Journal:
+        """The only journal of this run: two would give the same numbers to different calls."""
+        if self._journal is None:
+            with Journal.creation_lock:
+                if self._journal is None:
+                    find_interrupt = self._find_interrupt if self.is_interruptible else None
+                    self._journal = Journal(self.lanes, self.tag, self.deadline_s, find_interrupt)
+                    if self.is_interrupted:
+                        self._journal.mark_interrupted()
+        return self._journal
+
+    @property
+    def id(self) -> str:
+        return self.tag.rpartition("#")[0]
+
+    @property
+    def fence(self) -> str:
+        return self.tag.rpartition("#")[2]
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 1."""
+        return self.failed + 1
+
+    def time_ms(self) -> int:
+        """The time of Redis, in ms since 1970. While Redis does not answer, behaves like `park`."""
+        command = plain("TIME")
+        seconds, microseconds = self.journal.retry_until_done(lambda: self.lanes.store.run(command))
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the message was appended, or replayed."""
+        handed_out_s = self.deadline_s - self.lanes.in_flight.lease_s
+        return self.waited_s + max(0.0, clock.now_s() - handed_out_s)
+
+    def start(self) -> None:
+        """Start the run. Raises LeaseLost if the message was released or its lease is over."""
+        in_flight = self.lanes.in_flight
+        if in_flight.reports.is_owner:
+            if not in_flight.claim(self.tag, starts=True):
+                raise LeaseLost(f"{self.id} was released before it started")
+        else:
+            if clock.now_s() >= self.deadline_s:
+                self.check()
+            if not in_flight.channel.begins(self.tag):
+                raise LeaseLost(f"{self.id} waited too long behind other jobs; it is released")
+        if self.is_interruptible:
+            self._listen()
+        self.is_started = True
+
+    def _listen(self) -> None:
+        """From now on an interrupt is noticed; one that came before is found by the check."""
+        self.lanes.interrupt_listener.watch(self.tag, self.interrupt)
+        if not self.is_interrupted and not self.lanes.store.holds(self.id, self.fence):
+            self.interrupt()
+        if self.is_interrupted:
+            self.end_listening()
+            raise self._lost()
+
+    def end_listening(self) -> None:
+        """The run has ended."""
+        if self.is_interruptible:
+            self.lanes.interrupt_listener.forget(self.tag)
+
+    def interrupt(self) -> None:
+        """A newer message has ended this run. Called on any thread."""
+        with _callbacks_lock:
+            callbacks, self._on_interrupt = self._on_interrupt, []
+            is_first, self.is_interrupted = not self.is_interrupted, True
+        if not is_first:
+            return
+        if self._journal is not None:
+            self._journal.mark_interrupted()
+        self.lanes.in_flight.reports.send(INTERRUPTED, self.tag)
+        for callback in callbacks:
+            callback()
+
+    def on_interrupt(self, callback: Callable[[], object]) -> None:
+        """Call this once, on another thread, when a newer message ends this run; at once if it has already."""
+        with _callbacks_lock:
+            is_late = self.is_interrupted
+            if not is_late:
+                self._on_interrupt.append(callback)
+        if is_late:
+            callback()
+
+    def previous_calls(self) -> list[PreviousCall]:
+        """The calls that the interrupted runs before this one have begun, the oldest first; not those that were
+        refused. While Redis does not answer, behaves like `park`.
+        """
+        if not self.interrupted:
+            return []
+        return self.journal.retry_until_done(lambda: self.lanes.store.previous_calls(self.id))
+
+    def has_made_calls(self) -> bool:
+        """True if an earlier run of the message has begun a call, and it was not refused. While Redis does not answer,
+        behaves like `park`.
+        """
+        if not (self.failed or self.died or self.is_replayed):
+            return False
+        command = plain("HVALS", keys.journal(self.id))
+        calls = self.journal.retry_until_done(lambda: self.lanes.store.run(command))
+        return any(call.startswith((b"begun ", b"done ")) for call in calls)
+
+    def shield(self) -> None:
+        """Keep this run from being interrupted until `unshield`. Raises Interrupted or LeaseLost, like a call. While
+        Redis does not answer, behaves like `park`.
+        """
+        self._set_shielded(True)
+
+    def unshield(self) -> None:
+        """Allow interrupts again: one for which a newer message has waited meanwhile takes place now.
+
+        Raises LeaseLost if the lease was lost before. While Redis does not answer, behaves like `park`.
+        """
+        self._set_shielded(False)
+
+    def _set_shielded(self, shielded: bool) -> None:
+        if not self.is_interruptible:
+            return
+        outcome = self.journal.retry_until_done(lambda: self.lanes.store.shield(self.id, self.fence, shielded=shielded))
+        if outcome is Shielded.INTERRUPTED:
+            self.interrupt()
+        elif outcome is Shielded.LOST:
+            self.journal.mark_refused()
+            raise self._lost()
+
+    def check(self) -> None:
+        """Check the lease in Redis. Raises LeaseLost if the fence is old; the caller must stop and change nothing."""
+        if not self.lanes.store.holds(self.id, self.fence):
+            raise self._refused()
+
+    def following(self) -> int:
+        """How many messages wait behind this one in the longest of its lanes. Raises RedisError."""
+        lanes = self.lanes.store.run(plain("HGET", keys.message(self.id), "lanes"))
+        asked = [plain("ZCARD", keys.lane(key)) for key in (lanes or b"").decode().split("\n")]
+        return max(max(self.lanes.store.run_all(*asked)) - 1, 0)
+
+    def is_lost(self) -> bool:
+        """True if this process already knows that the lease is over. Sends nothing to Redis."""
+        if self.is_interrupted:
+            return True
+        if self._journal is not None:
+            return self._journal.is_lost
+        in_flight = self.lanes.in_flight
+        return in_flight.reports.is_owner and not in_flight.holds(self.tag)
+
+    @property
+    def is_cut_off(self) -> bool:
+        """True if this run is waiting for Redis, or was interrupted while it waited."""
+        return self._journal is not None and self._journal.is_cut_off
+
+    def done(self) -> None:
+        """Settle the message, without waiting for Celery's acknowledgement."""
+        self.lanes.in_flight.reports.send(DONE, self.tag)
+
+    def retry(self, *, delay_s: float, problem: dict[str, Any]) -> Outcome:
+        """Return the message after a failure: it stays first in its lanes, which wait, and is ready after `delay_s`.
+
+        While Redis does not answer, behaves like `park`.
+        """
+        self.journal.confirm()
+        delay_ms = round(delay_s * 1000)
+        outcome = self.journal.retry_until_done(
+            lambda: self.lanes.store.retry(self.id, self.fence, delay_ms=delay_ms, problem=problem)
+        )
+        self._report_ended(delayed=True)
+        return outcome
+
+    def park(self, *, delay_s: float, kind: str = "", reason: str = "") -> Outcome:
+        """Postpone the message without counting an attempt. It stays first in its lanes, which wait, and is ready after
+        `delay_s`.
+
+        Parks are counted by `kind`, one word; `lanes status` shows `reason`.
+
+        While Redis does not answer, retries for as long as a lease, then raises RedisAway. The outcome is LOST if the
+        message was parked and the answer got lost.
+        """
+        self.journal.confirm()
+        delay_ms = round(delay_s * 1000)
+        outcome = self.journal.retry_until_done(
+            lambda: self.lanes.store.park(self.id, self.fence, delay_ms=delay_ms, kind=kind, reason=reason)
+        )
+        self._report_ended(delayed=True)
+        return outcome
+
+    def commit(self, writes: Iterable[Write] = (), *, skipped: bool = False) -> Outcome:
+        """Settle the message and make these writes to other keys, all or nothing. After a commit, a crash causes no
+        rerun. Many writes are made in portions, before the lanes of the message continue.
+
+        While Redis does not answer, behaves like `park`.
+        """
+        return self.lanes.store.commit(
+            self.id,
+            self.fence,
+            writes,
+            skipped=skipped,
+            step=self.journal.retry_until_done,
+            decided=self._report_ended,
+        )
+
+    def read(self, names: Sequence[str]) -> Read:
+        """The lane keys of the message, and the values of `names`. While Redis does not answer, behaves like `park`.
+
+        Raises LeaseLost.
+        """
+        found = self.journal.retry_until_done(lambda: self.lanes.store.read(self.id, self.fence, names))
+        if found is None:
+            raise self._refused()
+        return found
+
+    def bury(self, problem: dict[str, Any]) -> Outcome:
+        """Move the message to the dead letters; its lanes continue. While Redis does not answer, acts like `park`."""
+        self.journal.confirm()
+        outcome = self.journal.retry_until_done(lambda: self.lanes.store.bury(self.id, self.fence, problem))
+        self._report_ended()
+        return outcome
+
+    def release(self) -> None:
+        """Release the message, uncounted, although it has started. The worker's main process sends this to Redis as
+        soon as it can.
+
+        Raise Reject(requeue=True) afterwards: if this report gets lost, the message is released, counted as a death.
+        """
+        if self._journal is not None:
+            self._journal.mark_lost()
+        self.lanes.in_flight.reports.send(RELEASED, self.tag)
+
+    def evict(self, *, delay_s: float | None, problem: dict[str, Any] | None) -> bool:
+        """Take the message from a handler of this process that does not end: retry it after `delay_s`, or bury it if
+        that is None. If `problem` is None, release it uncounted.
+
+        From now on this worker treats the lease as lost; the slot stays taken until the handler ends. The background
+        thread sends this to Redis and retries until it succeeds. False: the message was no longer in flight, and
+        nothing has changed.
+        """
+        delay_ms = None if delay_s is None else round(delay_s * 1000)
+        return self.lanes.in_flight.evict(self.tag, delay_ms, problem)
+
+    def _find_interrupt(self) -> None:
+        """Redis has refused a command of this run. If a newer message has ended it, the notice may still be on its way:
+        then the run learns it here.
+        """
+        with suppress(RedisError):
+            interrupted: Any = self.lanes.store.client.hget(keys.message(self.id), "interrupted")
+            if int(interrupted or 0) > self.interrupted:
+                self.interrupt()
+
+    def _refused(self) -> LeaseLost:
+        if self.is_interruptible:
+            self._find_interrupt()
+        return self._lost()
+
+    def _lost(self) -> LeaseLost:
+        if self.is_interrupted:
+            return Interrupted(f"a newer message has ended this run of {self.id}")
+        return LeaseLost(f"the lease of {self.id} is over; another worker may run it")
+
+    def _report_ended(self, *, delayed: bool = False) -> None:
+        """Report that Redis has ended this run's lease, so that Celery's acknowledgement, which follows, settles
+        nothing.
+        """
+        self.lanes.in_flight.reports.send(DELAYED if delayed else GONE, self.tag)
+
+
+def delivery_of(request: Any, lanes: AppLanes) -> Delivery | None:
+    """The delivery of a Celery request (`task.request`), one per run; None if it did not arrive through a lane."""
+    delivery: Delivery | None = getattr(request, REQUEST_ATTRIBUTE, None)
+    lane = None if delivery or request.called_directly else getattr(request, envelope.LANE, None)
+    if lane:
+        delivery = delivery_from(lane, request.properties["delivery_tag"], lanes)
+        setattr(request, REQUEST_ATTRIBUTE, delivery)
+    return delivery
+
+
+def delivery_from(lane: dict[str, Any], tag: str, lanes: AppLanes) -> Delivery:
+    """`lane` is the header envelope.LANE, which the fetch adds to a message."""
+    return Delivery(
+        lanes=lanes,
+        tag=tag,
+        deadline_s=lane["deadline_s"],
+        failed=lane["failed"],
+        died=lane["died"],
+        waited_s=lane["waited_s"],
+        bodies=tuple(lane.get("bodies", ())),
+        is_interruptible=lane.get("interruptible", False),
+        interrupted=lane.get("interrupted", 0),
+        is_replayed=lane.get("replayed_s") is not None,
+    )

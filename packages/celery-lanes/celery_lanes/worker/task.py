@@ -1,0 +1,227 @@
+"""The base class of the tasks of an app with lanes.
+
+Guarantees that a task of a lane queue starts only with a valid lease, and that it is settled when it has ended in a way
+that Celery acknowledges. Tasks on ordinary queues behave as in Celery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from celery import Task
+from celery.backends.redis import RedisBackend
+from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
+from celery.states import FAILURE
+from celery.utils.imports import symbol_by_name
+from celery.utils.log import get_task_logger
+from celery.utils.time import maybe_iso8601, maybe_make_aware
+from greenlet import GreenletExit  # type: ignore[import-untyped]
+from redis.exceptions import RedisError
+
+from celery_lanes.errors import Interrupted, LeaseLost, RedisAway
+from celery_lanes.leases import DONE
+from celery_lanes.protocol import Outcome, envelope
+from celery_lanes.worker.delivery import Delivery, delivery_of
+from celery_lanes.worker.loop_jobs import Loop
+from celery_lanes.worker.shutdown import check_is_exception
+
+logger = get_task_logger(__name__)
+
+
+Trace = Callable[..., Any]
+
+#: The claim of a chord whose body has been published (Celery).
+_CHORD_DONE = b"done"
+
+
+class SettlingTracer:
+    """Reports the message as done when the run has ended and Celery would acknowledge it.
+
+    Celery's own acknowledgement follows, but in a prefork pool the result that it depends on can get lost.
+    """
+
+    def __init__(self, task: LaneTask, tracer: Trace) -> None:
+        self._task = task
+        self.tracer = tracer
+
+    def __call__(self, uuid: str, args: Any, kwargs: Any, request: dict[str, Any] | None = None) -> Any:
+        ended = self.tracer(uuid, args, kwargs, request)
+        if not request or not request.get(envelope.LANE):
+            return ended
+        is_acknowledged = getattr(self._task, "acks_on_failure", None) is not False  # since Celery 5.7
+        if ended.info is None or (ended.info.state == FAILURE and is_acknowledged):
+            self._task.app.lanes.in_flight.reports.send(DONE, request["properties"]["delivery_tag"])
+        return ended
+
+
+class LaneTask(Task):
+    """Every task of the app has this class: as its only base, or behind those that it has (`in_lanes`)."""
+
+    abstract = True
+    _is_in_lanes = True
+    Request = "celery_lanes.worker.request:LaneRequest"
+
+    _trace: SettlingTracer | None = None
+
+    @property
+    def __trace__(self) -> SettlingTracer | None:
+        """Set by Celery in each process, and called to run the task."""
+        return self._trace
+
+    @__trace__.setter
+    def __trace__(self, stock: Trace | None) -> None:
+        self._trace = SettlingTracer(self, self.app.lanes.make_tracer(self, stock)) if stock else None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        delivery = self.delivery
+        if delivery is None and self.request.called_directly:
+            return super().__call__(*args, **kwargs)
+        if delivery is None or delivery.is_started:  # on an ordinary queue, or called by another class's __call__
+            return self.run(*args, **kwargs)
+        return self.run_leased(delivery, args, kwargs)
+
+    def run_started(self, *args: Any, **kwargs: Any) -> Any:
+        """The task itself, or what its class has instead of Celery's `__call__`."""
+        return self.run(*args, **kwargs)
+
+    def run_leased(self, delivery: Delivery, args: Any, kwargs: Any) -> Any:
+        """Run a message of a lane if its lease is valid. An outage of Redis does not count as a failure of the task."""
+        try:
+            delivery.start()
+            claimed_s = claimed_for_s(self) if delivery.died else 0.0
+        except LeaseLost as lost:
+            logger.info("lanes: not run: %s", lost)
+            raise Ignore(str(lost)) from None
+        except (RedisError, SoftTimeLimitExceeded) as away:
+            raise Reject(f"could not ask Redis for the lease of {delivery.id}: {away}", requeue=True) from None
+        try:
+            if claimed_s:
+                delivery.park(delay_s=claimed_s, kind="Chord", reason="its worker died while it published the body")
+                raise Ignore(f"{delivery.id} waits until the claim of its chord has expired")
+            return self.run_started(*args, **kwargs)
+        except Interrupted as interrupted:
+            logger.info("lanes: %s", interrupted)
+            raise Ignore(str(interrupted)) from None
+        except RedisAway as away:
+            delivery.release()
+            raise Reject(f"{delivery.id} is released uncounted: {away}", requeue=True) from None
+        except BaseException as error:
+            check_is_exception(error)
+            # A cold shutdown or a termination. Celery treats it as success, which would settle an unfinished run.
+            if isinstance(error, GreenletExit) and self.app.lanes.in_flight.release(delivery.tag):
+                raise Ignore(f"{delivery.id} was terminated") from None
+            raise
+        finally:
+            delivery.end_listening()
+
+    def loop_of(self, message_id: str) -> Loop | None:
+        """The loop on whose thread this message may run with -P threads, for a task that waits only in coroutines and
+        makes its other blocking calls with `run_blocking` (loop_jobs.py). None: it gets its own thread.
+        """
+        return None
+
+    def on_hard_limit(self, delivery: Delivery) -> None:
+        """Called in the main process when the child that ran the message was killed at its hard limit. If it is not
+        evicted here, a death is counted.
+        """
+
+    @property
+    def delivery(self) -> Delivery | None:
+        """The delivery of the current run; None if it did not arrive through a lane."""
+        return delivery_of(self.request, self.app.lanes)
+
+    def retry(
+        self,
+        args: Any = None,
+        kwargs: Any = None,
+        exc: BaseException | None = None,
+        throw: bool = True,
+        eta: datetime | str | None = None,
+        countdown: float | None = None,
+        max_retries: int | None = None,
+        **options: Any,
+    ) -> Any:
+        """Like Celery's `retry`, but nothing is published: the message stays first in its lanes, which wait
+        `countdown` seconds or until `eta`. Its arguments and options stay as they are.
+        """
+        delivery = self.delivery
+        if delivery is None:
+            return super().retry(args, kwargs, exc, throw, eta, countdown, max_retries, **options)
+        if max_retries is not None:
+            self.override_max_retries = max_retries  # which autoretry_for reads
+        most = self.max_retries if max_retries is None else max_retries
+        if most is not None and delivery.failed >= most:
+            raise exc or self.MaxRetriesExceededError(f"{self.name}[{delivery.id}] failed {delivery.attempt} times")
+        if _differ(args, self.request.args) or _differ(kwargs, self.request.kwargs):
+            logger.warning("lanes: %s is retried with its first arguments, not with those of retry()", delivery.id)
+        delay_s = self.default_retry_delay if countdown is None else countdown
+        if eta:
+            delay_s = (maybe_make_aware(maybe_iso8601(eta)) - datetime.now(UTC)).total_seconds()
+        problem = {"type": type(exc).__name__ if exc else "Retry", "message": str(exc or "")}
+        if delivery.retry(delay_s=delay_s, problem=problem) is Outcome.LOST:
+            raise Ignore(f"the lease of {delivery.id} is over")
+        reason = Retry(exc=exc, when=eta or delay_s)
+        if throw:
+            raise reason
+        return reason
+
+
+def in_lanes(cls: type[Task]) -> type[Task]:
+    """The class of a task with LaneTask behind its own bases, so that their methods are called first. Only `__call__`
+    is called after the check of the lease.
+    """
+    if "_is_in_lanes" in vars(cls):
+        return cls
+    namespace: dict[str, Any] = {"_is_in_lanes": True, "__module__": cls.__module__, "__doc__": cls.__doc__}
+    if cls.__call__ not in (Task.__call__, LaneTask.__call__):
+        namespace |= {"__call__": _leased_call(cls), "run_started": cls.__call__}
+    elif issubclass(cls, LaneTask):
+        return cls
+    if cls.Request not in (Task.Request, LaneTask.Request):
+        ours, own = symbol_by_name(LaneTask.Request), symbol_by_name(cls.Request)
+        namespace["Request"] = own if issubclass(own, ours) else type(own.__name__, (ours, own), {})
+    bases = (cls,) if issubclass(cls, LaneTask) else (cls, LaneTask)
+    return type(cls.__name__, bases, namespace)
+
+
+def _leased_call(cls: type[Task]) -> Callable[..., Any]:
+    def call(self: LaneTask, *args: Any, **kwargs: Any) -> Any:
+        delivery = self.delivery
+        if delivery is None or delivery.is_started:
+            return cls.__call__(self, *args, **kwargs)
+        return self.run_leased(delivery, args, kwargs)
+
+    return call
+
+
+def put_in_lanes(tasks: Iterable[Any]) -> None:
+    """Give each of these tasks the class that `in_lanes` makes of its own."""
+    for task in tasks:
+        cls = in_lanes(type(task))
+        if cls is not type(task):
+            task.__class__ = cls
+
+
+def _differ(given: Any, own: Any) -> bool:
+    """Whether `retry` is given other arguments than those of the message; JSON has no tuples."""
+    if given is None:
+        return False
+    return dict(given) != (own or {}) if isinstance(given, Mapping) else list(given) != list(own or ())
+
+
+def claimed_for_s(task: Any) -> float:
+    """How long the chord of the current run is still claimed; 0 if it is not, or its body has been published.
+
+    In Celery's Redis backend (since 5.7), the task of a header that ends last claims the chord for some seconds, and
+    publishes the body. If its worker dies in between, the task runs again, finds the claim, and publishes nothing. So a
+    task of a chord whose worker has died runs again when no claim is left: the body is not lost.
+    """
+    request, backend = task.request, task.backend
+    if not (request.chord and request.group and isinstance(backend, RedisBackend)):
+        return 0.0
+    claim = backend.get_key_for_group(request.group, ".c")
+    owner = backend.client.get(claim)
+    left_ms: int = backend.client.pttl(claim)
+    return 0.0 if owner in (None, _CHORD_DONE) else max(left_ms, 1_000) / 1000

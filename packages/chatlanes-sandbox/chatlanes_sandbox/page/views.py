@@ -1,0 +1,122 @@
+"""Chats and messages as the page gets them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from chatlanes_sandbox.page.history import Chat, ChatMessage, User
+from chatlanes_sandbox.page.progress import ProgressTable, UpdateProgress
+
+#: The kinds of content. A message has the first one that is present: an animation is also a document.
+KINDS = (
+    *("text", "photo", "animation", "document", "audio", "voice", "video", "video_note", "sticker", "dice", "poll"),
+    *("venue", "location", "contact", "game", "invoice", "paid_media", "checklist", "live_photo", "rich_message"),
+)
+#: Kinds that are one file.
+FILES = ("animation", "document", "audio", "voice", "video", "video_note", "sticker", "live_photo")
+
+
+def chat_shown(chat: Chat, users: Mapping[int, User]) -> dict[str, Any]:
+    members = [users[user_id] for user_id in chat.users]
+    return {"id": chat.id, "type": chat.type, "title": chat.title, "users": members}
+
+
+def message_shown(said: ChatMessage, progress_table: ProgressTable) -> dict[str, Any]:
+    raw = said.raw
+    kind = kind_of(raw)
+    own = progress_table.run_of(said.update_ids[-1]) if said.update_ids else None
+    reply_to = raw.get("reply_to_message")
+    return {
+        "chat_id": said.chat_id,
+        "message_id": said.message_id,
+        "user": said.user,
+        "date_s": raw["date"],
+        "kind": kind,
+        "text": text_of(raw, kind),
+        "entities": raw.get("entities") or raw.get("caption_entities"),
+        "photo": url_of(raw["photo"][-1]["file_id"]) if kind == "photo" else None,
+        "file": _file(raw[kind]) if kind in FILES else None,
+        "media_group_id": raw.get("media_group_id"),
+        "buttons": _buttons(raw),
+        "keyboard": said.keyboard,
+        "reply_to": reply_to["message_id"] if reply_to else None,
+        "edited": said.edited,
+        "deleted": said.deleted,
+        "reactions": said.reactions,
+        "presses": [press | _progress(progress_table.run_of(press["update_id"])) for press in said.presses],
+        "update_id": said.update_id,
+        "update_ids": said.update_ids,
+        "group": own.group if own else [],
+        **_progress(own),
+    }
+
+
+def kind_of(raw: Mapping[str, Any]) -> str:
+    return next((kind for kind in KINDS if kind in raw), "service")
+
+
+def text_of(raw: Mapping[str, Any], kind: str) -> str:
+    """The text, or a short description of other content."""
+    content = raw.get(kind)
+    match kind, content:
+        case "text", str(text):
+            return text
+        case "dice", {"emoji": emoji, "value": value}:
+            return f"{emoji} {value}"
+        case "poll", {"question": question, "options": options}:
+            return "\n".join([question, *(f"○ {option['text']}" for option in options)])
+        case "venue", {"title": title, "address": address}:
+            return f"{title}, {address}"
+        case "location", {"latitude": latitude, "longitude": longitude}:
+            return f"{latitude}, {longitude}"
+        case "contact", {"first_name": name, "phone_number": number}:
+            return f"{name}, {number}"
+        case (("invoice" | "game" | "checklist" | "rich_message"), _):
+            return _structured(content)
+        case "service", _:
+            return _service(raw)
+    return str(raw.get("caption", ""))
+
+
+def _structured(content: Any) -> str:
+    """The title and the items of structured content."""
+    items = [*content.get("tasks", ()), *content.get("blocks", ())]
+    lines = [content.get("title"), *(item.get("text", "") for item in items)]
+    return "\n".join(str(line) for line in lines if line)
+
+
+def _service(raw: Mapping[str, Any]) -> str:
+    if joined := raw.get("new_chat_members"):
+        return f"{', '.join(user['first_name'] for user in joined)} joined"
+    return ""
+
+
+def _file(content: Mapping[str, Any]) -> dict[str, Any]:
+    name = content.get("file_name") or content.get("title") or content.get("emoji") or content["file_id"]
+    return {"name": name, "url": url_of(content["file_id"])}
+
+
+def url_of(file_id: str) -> str:
+    return f"/page/files/{file_id}"
+
+
+def _buttons(raw: Mapping[str, Any]) -> list[list[dict[str, Any]]] | None:
+    rows = raw.get("reply_markup", {}).get("inline_keyboard")
+    return rows and [
+        [{"text": each.get("text", ""), "data": each.get("callback_data"), "url": each.get("url")} for each in row]
+        for row in rows
+    ]
+
+
+def _progress(progress: UpdateProgress | None) -> dict[str, Any]:
+    if progress is None:
+        return {"state": None, "stopped": False, "attempt": 0, "waited_s": None, "took_s": None, "error": None}
+    return {
+        "state": progress.state,
+        "stopped": progress.is_stopped,
+        "attempt": progress.attempt,
+        "waited_s": progress.waited_s,
+        "took_s": progress.took_s,
+        "error": progress.error,
+    }

@@ -1,0 +1,271 @@
+"""One simulated bot: its updates, its calls and their effects, and whether it answers each chat in order."""
+
+import asyncio
+import re
+import time
+from collections import Counter, defaultdict, deque
+from typing import Any
+
+from chatlanes_sandbox.simulator.calls.chats import Chats
+from chatlanes_sandbox.simulator.calls.files import FileStore
+from chatlanes_sandbox.simulator.calls.params import Params, whole
+from chatlanes_sandbox.simulator.faults import Faults
+from chatlanes_sandbox.simulator.stream import StreamPlan, Update, run_stream
+from chatlanes_sandbox.simulator.updates import (
+    WEBHOOK_ACTIVE,
+    WEBHOOK_SET,
+    GetUpdatesConflictError,
+    Gone,
+    LongPolls,
+    PendingUpdates,
+)
+from chatlanes_sandbox.simulator.webhook import USUAL_CONNECTIONS, Disorder, Webhook, webhook_from
+
+_NUMBER = re.compile(r"#(\d+)")
+#: The answers of a chat that are kept for inspection.
+KEPT_PER_CHAT = 10_000
+
+
+class ChatAnswers:
+    """The numbers answered in one chat."""
+
+    def __init__(self) -> None:
+        self.numbers: deque[int] = deque(maxlen=KEPT_PER_CHAT)
+        self.duplicates = 0
+        self.late = 0
+        self._highest = 0
+        #: Numbers below the highest without an answer. An answer to one of them is late; to another, a duplicate.
+        self._skipped: set[int] = set()
+
+    def add(self, number: int) -> None:
+        self.numbers.append(number)
+        if number > self._highest:
+            self._skipped.update(range(self._highest + 1, number))
+            self._highest = number
+        elif number in self._skipped:
+            self._skipped.remove(number)
+            self.late += 1
+        else:
+            self.duplicates += 1
+
+
+class AnswerOrder:
+    """The answers of all chats: repeated, out of order and missing, by the first number after a `#` in their text.
+    Answers without one do not count.
+    """
+
+    def __init__(self) -> None:
+        self.chats: defaultdict[str, ChatAnswers] = defaultdict(ChatAnswers)
+        self.total = 0
+
+    def add(self, method: str, params: dict[str, Any]) -> None:
+        """Count a call that took effect, if it is an answer."""
+        found = _NUMBER.search(str(params.get("text", ""))) if method == "sendMessage" else None
+        if found:
+            self.total += 1
+            self.chats[str(params["chat_id"])].add(int(found[1]))
+
+    def summary(self) -> dict[str, Any]:
+        late = sum(chat.late for chat in self.chats.values())
+        duplicates = sum(chat.duplicates for chat in self.chats.values())
+        return {
+            "total": self.total,
+            "chats": len(self.chats),
+            "in_order": late == 0,
+            "out_of_order": late,
+            "duplicates": duplicates,
+        }
+
+    def numbers(self) -> dict[str, list[int]]:
+        """The numbers answered in each chat, in order of arrival."""
+        return {chat: list(answers.numbers) for chat, answers in self.chats.items()}
+
+
+#: The last calls that are kept for inspection, and those of them with their results.
+KEPT_CALLS = 200_000
+KEPT_RESULTS = 10_000
+
+
+class SimulatedBot:
+    """The state of one token. `reset` restores the initial state."""
+
+    def __init__(self, token: str, *, quirks: bool = True, first_update_id: int = 1) -> None:
+        self.token = token
+        self._first_update_id = first_update_id
+        self._quirks = quirks
+        self._streaming: asyncio.Task[None] | None = None
+        self._stream_plan: StreamPlan | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self.updates = PendingUpdates(self._first_update_id)
+        self.polls = LongPolls(self.updates, quirks=self._quirks)
+        self.faults = Faults()
+        self.files = FileStore()
+        self.chats = Chats(self.me(), self.files)
+        self.answers = AnswerOrder()
+        self.webhook: Params = {}
+        self.disorder = Disorder()
+        self._sending: Webhook | None = None
+        self.calls: deque[dict[str, Any]] = deque(maxlen=KEPT_CALLS)
+        self.calls_received = 0
+        self.call_counts: Counter[str] = Counter()
+
+    def reset(self) -> None:
+        self.stop_stream()
+        self._end_sending()
+        self.polls.wake()
+        self._begin()
+
+    def me(self) -> dict[str, Any]:
+        bot_id = int(self.token.partition(":")[0])
+        can = {"can_join_groups": True, "can_read_all_group_messages": True, "supports_inline_queries": True}
+        return {"id": bot_id, "is_bot": True, "first_name": "Simulated", "username": "simulated_bot", **can}
+
+    # ── the bot's calls ──
+
+    #: Each call for an update takes this long.
+    slow_s = 0.0
+
+    async def get_updates(self, params: Params, gone: Gone) -> list[bytes]:
+        """Raises GetUpdatesConflictError."""
+        if self.webhook:
+            raise GetUpdatesConflictError(f"Conflict: {WEBHOOK_ACTIVE}")
+        return await self.polls.get(params, gone)
+
+    def received(self, method: str, params: Params, update: str | None = None) -> dict[str, Any]:
+        """Record a call when it arrives, with the update that it is for if the caller names it. `ok` becomes True when
+        the call has taken effect; then it has its `result`, and its `error` if it was refused.
+        """
+        self.call_counts[method] += 1
+        call = {"at": time.time(), "method": method, "params": params, "ok": False}
+        if update is not None:
+            call["update"] = update
+        if method != "getUpdates":
+            self.calls_received += 1
+            call["number"] = self.calls_received
+            self.calls.append(call)
+            if len(self.calls) > KEPT_RESULTS:
+                self.calls[-1 - KEPT_RESULTS].pop("result", None)
+        return call
+
+    def carry_out(self, call: dict[str, Any]) -> Any:
+        """The result of a call of any method but getUpdates. Raises RefusedError."""
+        method, params = call["method"], call["params"]
+        match method:
+            case "getMe":
+                return self.me()
+            case "setWebhook":
+                return self._set_webhook(params)
+            case "deleteWebhook":
+                return self._set_webhook({**params, "url": ""})
+            case "getWebhookInfo":
+                return self._webhook_info()
+        done = self.chats.call(method, params)
+        self.answers.add(method, params)
+        return done
+
+    def _set_webhook(self, params: Params) -> bool:
+        """Accepts any address; the public server accepts only https and some ports."""
+        self._end_sending()
+        self.webhook = params if params.get("url") else {}
+        if str(params.get("drop_pending_updates", "")).lower() in {"true", "1"}:
+            self.updates.forget_all()
+        if self.webhook:
+            self.polls.allow(params.get("allowed_updates"))
+            self.polls.terminate(WEBHOOK_SET)
+            self._sending = webhook_from(self.webhook, self._connections(), self.updates, self.disorder)
+        return True
+
+    def _connections(self) -> int:
+        return whole(self.webhook, "max_connections", USUAL_CONNECTIONS)
+
+    def _end_sending(self) -> None:
+        if self._sending:
+            self._sending.end()
+            self._sending = None
+
+    def _webhook_info(self) -> dict[str, Any]:
+        info = {
+            "url": self.webhook.get("url", ""),
+            "has_custom_certificate": "certificate" in self.webhook,
+            "pending_update_count": len(self.updates),
+        }
+        if self.webhook:
+            info |= {"max_connections": self._connections(), "ip_address": "127.0.0.1"}
+        if self._sending and self._sending.last_error:
+            info["last_error_date"], info["last_error_message"] = self._sending.last_error
+        if self.updates.allowed is not None:
+            info["allowed_updates"] = self.updates.allowed
+        return info
+
+    # ── its users' actions ──
+
+    def write(self, chat_id: int, user_id: int, content: dict[str, Any]) -> Update | None:
+        """A user writes a message. Returns the update; None if the bot does not receive messages."""
+        return self._given({"message": self.chats.written(chat_id, user_id, content)})
+
+    def press_button(self, chat_id: int, user_id: int, message_id: int, button: str) -> Update | None:
+        """A user presses a button. Raises ValueError if there is no such button."""
+        return self._given({"callback_query": self.chats.pressed(chat_id, user_id, message_id, button)})
+
+    def _given(self, update: Update) -> Update | None:
+        [update_id] = self.deliver([update])
+        return None if update_id is None else {"update_id": update_id, **update}
+
+    def deliver(self, updates: list[Update]) -> list[int | None]:
+        """Deliver new updates. Returns their ids, None for those that were dropped."""
+        for update in updates:
+            self.chats.receive(update)
+        return self._announced([self.updates.add(update) for update in updates])
+
+    def deliver_raw(self, bodies: list[Any]) -> list[int | None]:
+        return self._announced([self.updates.add_raw(body) for body in bodies])
+
+    def _announced(self, ids: list[int | None]) -> list[int | None]:
+        self.polls.wake()
+        if self._sending:
+            for update_id, body in self.updates.newest(sum(update_id is not None for update_id in ids)):
+                self._sending.take(update_id, body)
+        return ids
+
+    def disturb(self, disorder: Disorder) -> None:
+        """For this webhook and later ones."""
+        self.disorder = disorder
+        if self._sending:
+            self._sending.disturb(disorder)
+
+    def start_stream(self, plan: StreamPlan) -> None:
+        """Replaces the current stream, if any."""
+        self.stop_stream()
+        self._stream_plan = plan
+        self._streaming = asyncio.get_running_loop().create_task(run_stream(plan, self.deliver))
+
+    def stop_stream(self) -> None:
+        if self._streaming:
+            self._streaming.cancel()
+            self._streaming = None
+
+    def stats(self) -> dict[str, Any]:
+        return {
+            "pending": len(self.updates),
+            "added": self.updates.added,
+            "dropped": self.updates.dropped,
+            "confirmed": self.updates.confirmed,
+            "offset": self.polls.last_offset,
+            "polls": self.polls.received,
+            "conflicts": self.polls.conflicts,
+            "calls": dict(self.call_counts),
+            "answers": self.answers.summary(),
+            "faults": self.faults.waiting(),
+            "webhook": self._sending.tally() if self._sending else {},
+            "streaming": self._is_streaming(),
+        }
+
+    def _is_streaming(self) -> bool:
+        return bool(self._streaming and not self._streaming.done())
+
+    def stream_shown(self) -> dict[str, Any] | None:
+        """The current stream: its updates per second and its chats. None: there is none."""
+        plan = self._stream_plan
+        return {"rate": plan.rate, "chats": plan.chats} if plan and self._is_streaming() else None

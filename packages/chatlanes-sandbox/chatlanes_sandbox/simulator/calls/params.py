@@ -1,0 +1,90 @@
+"""The parameters of a call: JSON values, or their text in a form or a query.
+
+Every reader accepts any value. Which parameters a method has is not checked here. Methods have the same name in upper
+and lower case, as at Telegram.
+"""
+
+from typing import Any
+
+import orjson
+
+#: Numbers have 64 bits: in Telegram, in JSON as it is written here, and in SQLite.
+LARGEST_NUMBER = 2**63 - 1
+
+Params = dict[str, Any]
+
+
+class RefusedError(Exception):
+    """Telegram answers 400; the text is its description."""
+
+
+def whole(params: dict[str, Any], name: str, default: int) -> int:
+    """A number as Telegram reads it: other values, and numbers of more than 64 bits, are read as the default."""
+    try:
+        number = int(params.get(name, default))
+    except (TypeError, ValueError, OverflowError):
+        return default
+    return number if abs(number) <= LARGEST_NUMBER else default
+
+
+def is_true(value: Any) -> bool:
+    """A boolean as Telegram reads it."""
+    return str(value).lower() in ("true", "1")
+
+
+def listed(params: Params, name: str) -> list[Any]:
+    """A parameter that is a list, given as such or as its JSON."""
+    value = params.get(name, [])
+    if isinstance(value, str):
+        try:
+            value = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return []
+    return value if isinstance(value, list) else []
+
+
+def decoded(value: Any) -> dict[str, Any]:
+    """A parameter that is an object, given as such or as its JSON; empty for other values."""
+    if isinstance(value, str):
+        try:
+            value = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return {}
+    return value if isinstance(value, dict) else {}
+
+
+# ── methods ──
+
+#: Sends that do not answer with the message they sent.
+_NO_MESSAGE = frozenset(
+    {"sendChatAction", "sendMessageDraft", "sendRichMessageDraft", "sendChatJoinRequestWebApp", "sendGift"}
+    | {"sendMediaGroup"}
+)
+
+
+def gives_message(method: str) -> bool:
+    """True if the method puts one message into a chat and answers with it."""
+    return method == "forwardMessage" or (method.startswith("send") and method not in _NO_MESSAGE)
+
+
+def edits_message(method: str) -> bool:
+    return method.startswith(("editMessage", "stopMessage"))
+
+
+def sends_messages(method: str) -> bool:
+    """True if the method puts messages into a chat."""
+    return gives_message(method) or method in _SENDS_OTHERWISE
+
+
+_SENDS_OTHERWISE = frozenset({"sendMediaGroup", "copyMessage", "copyMessages", "forwardMessages"})
+
+
+def needs_chat(method: str) -> bool:
+    """True if Telegram refuses the method without a chat_id."""
+    return gives_message(method) or method in _NEEDS_CHAT
+
+
+_NEEDS_CHAT = frozenset(
+    {"sendMediaGroup", "sendChatAction", "copyMessage", "copyMessages", "forwardMessages", "deleteMessage"}
+    | {"deleteMessages", "setMessageReaction", "pinChatMessage", "getChat", "getChatMember", "leaveChat"}
+)

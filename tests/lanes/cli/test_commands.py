@@ -1,0 +1,120 @@
+"""`celery -A shop lanes …` with an app that knows nothing but celery_lanes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import click
+import pytest
+from celery import Celery
+from click.testing import CliRunner
+from kombu import Queue
+
+import celery_lanes
+from celery_lanes.cli import lanes, status
+from celery_lanes.protocol import NewMessage
+from celery_lanes.transport.publish import timer_of
+from tests.lanes.test_vocabulary import FOREIGN
+
+Said = Callable[..., str]
+STORED = b'{"headers":{"task":"charge","argsrepr":"(7,)"}}\n[[{"order":7}],{},{}]'
+
+
+@pytest.fixture
+def app(redis_url: str) -> Iterator[Celery]:
+    with Celery("shop", broker=redis_url, set_as_current=False) as app:
+        celery_lanes.install(app)
+        app.conf.task_queues = [
+            Queue(name, queue_arguments=celery_lanes.QUEUE_ARGUMENTS) for name in ("orders.0", "mail")
+        ]
+        for number in (1, 2, 3):
+            app.lanes.store.append([NewMessage(f"m{number}", "orders.0", STORED, ["customer:9"])])
+        yield app
+        app.lanes.store.client.close()
+
+
+@pytest.fixture
+def said(app: Celery, monkeypatch: pytest.MonkeyPatch) -> Said:
+    monkeypatch.setattr(status, "RATE_OVER_S", 0.0)
+
+    def run(*arguments: str, code: int = 0) -> str:
+        ran = CliRunner().invoke(lanes, arguments, obj=SimpleNamespace(app=app))
+        assert ran.exit_code == code, ran.output
+        assert not FOREIGN.findall(ran.output)
+        return ran.output
+
+    return run
+
+
+def bury(app: Celery) -> None:
+    [leased] = app.lanes.store.turn(["orders.0"], holder="east:1:a", lease_ms=60_000, room=1).leased
+    app.lanes.store.bury(leased.id, leased.fence, {"type": "ValueError", "message": "no stock"})
+
+
+def test_status_counts_messages_by_group(said: Said) -> None:
+    assert said("status").split()[:3] == ["group", "queue", "backlog"]
+    shown = json.loads(said("status", "--json"))
+    assert list(shown) == ["groups", "lanes", "paused_since_ms", "timers"]
+    assert (shown["groups"]["orders"]["backlog"], shown["groups"]["mail"]["backlog"]) == (3, 0)
+    assert shown["lanes"][0]["lane"] == "customer:9"
+
+
+def test_a_lane_is_shown_and_paused_by_its_key(app: Celery, said: Said) -> None:
+    app.lanes.store.schedule(NewMessage("2b5c", "orders.0", STORED, ["customer:9"]), *timer_of("2b5c"), in_ms=60_000)
+    text = said("lane", "customer:9")
+    assert text.startswith("customer:9: 3 in the lane\n")
+    assert "timer eta: due " in text
+    assert said("pause", "lane", "customer:9") == "paused customer:9\n"
+    assert said("resume", "lane", "customer:9") == "resumed customer:9\n"
+    assert said("pause", "group", "orders") == "paused orders\n"
+    assert said("lane", "customer:1") == "customer:1 has no waiting, running or buried messages and no timers\n"
+    assert "there is no group shop: the groups are orders, mail" in said("pause", "group", "shop", code=1)
+
+
+def test_dead_letters_are_listed_replayed_and_dropped(app: Celery, said: Said) -> None:
+    bury(app)
+    assert said("dead", "list", "--lane", "customer:9", "--group", "orders").split()[:4] == [
+        *("id", "buried", "message", "error")
+    ]
+    assert json.loads(said("dead", "show", "m1", "--json"))["message"] == {"order": 7}
+    assert said("dead", "replay", "m1") == "replayed 1 message\n"
+    bury(app)
+    assert said("dead", "drop", "--all", "--yes") == "dropped 1 message\n"
+    assert "--lane and --group require --all" in said("dead", "drop", "m1", "--lane", "customer:9", code=2)
+
+
+def test_timers_of_tasks_are_found_by_their_lane_and_group(app: Celery, said: Said) -> None:
+    app.lanes.store.schedule(NewMessage("2b5c", "orders.0", STORED, ["customer:9"]), *timer_of("2b5c"), in_ms=60_000)
+    for option in (("--lane", "customer:9"), ("--group", "orders")):
+        assert json.loads(said("timers", "list", "--json", *option))["message"] == {"order": 7}
+    assert said("timers", "list", "--group", "mail") == "no timer matches\n"
+    assert said("timers", "cancel", "eta", "--lane", "customer:9") == "cancelled 2b5c\n"
+
+
+def test_check_and_losses(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("celery_lanes.cli.check.ANSWER_WITHIN_S", 0.1)
+    assert [line.split(":")[0] for line in said("check", code=1).splitlines()] == [
+        *("ok    redis", "ok    durability", "ok    clock", "WRONG workers")
+    ]
+    assert said("acknowledge-loss") == "there is no loss to acknowledge\n"
+
+
+def test_no_help_mentions_another_package(said: Said) -> None:
+    def leaves(command: click.Command, path: tuple[str, ...], app: object) -> Iterator[tuple[str, ...]]:
+        yield path
+        if isinstance(command, click.Group):
+            context = click.Context(command, obj=SimpleNamespace(app=app))
+            for name in command.list_commands(context):
+                found = command.get_command(context, name)
+                assert found
+                yield from leaves(found, (*path, name), app)
+
+    paths = list(leaves(lanes, (), None))
+    own = {"acknowledge-loss", "check", "dead", "lane", "metrics", "pause", "resume", "status", "timers"}
+    assert {path[0] for path in paths if path} == own
+    for path in paths:
+        text = said(*path, "--help").replace("two updates of --watch", "")
+        assert not re.findall(r"\{\w+\}|updates?\b", text), path
