@@ -1,0 +1,89 @@
+"""`make mutants`: make each change in a copy of the repository, run the tests there, and report which test noticed it.
+
+Fails if a change survives. The tests that are most likely to notice a change run first, and a run ends with the first
+failure. The embedded server is used without the exhaustive tests, as in `make test`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.mutants.changes import CHANGES, Change
+from tests.support import ROOT
+
+#: What a run of the tests needs.
+TREE = ("chatlanes", "packages", "poller", "settings", "tasks", "tests", "pyproject.toml")
+#: Tests in the order in which they run, until one fails. Paths, and an expression of marks.
+QUICK, ALL = "not exhaustive and not slow", "not exhaustive"
+STAGES = (
+    (("tests/lanes/protocol",), QUICK),
+    (("tests/lanes", "--ignore=tests/lanes/protocol"), QUICK),
+    (("tests/lanes",), ALL),
+    (("tests/pipeline",), ALL),
+)
+PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider")
+FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these changes, by a part of their names")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at a time; default: all processors")
+    chosen = parser.parse_args(arguments)
+    changes = [each for each in CHANGES if not chosen.names or any(name in each.name for name in chosen.names)]
+    with ThreadPoolExecutor(chosen.jobs) as threads:
+        killers = list(threads.map(reported, changes))
+    survivors = [change.name for change, killer in zip(changes, killers, strict=True) if not killer]
+    print(f"{len(changes) - len(survivors)} of {len(changes)} changes were noticed")
+    for name in survivors:
+        print(f"SURVIVED: {name}")
+    return 1 if survivors or not changes else 0
+
+
+def reported(change: Change) -> str:
+    begun = time.monotonic()
+    killer = killed_by(change)
+    print(f"{change.name}: {killer or 'SURVIVED'} ({time.monotonic() - begun:.0f} s)", flush=True)
+    return killer
+
+
+def killed_by(change: Change) -> str:
+    """The first test that fails with the change; empty if all pass."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        for name in TREE:
+            source, target = ROOT / name, Path(folder, name)
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build"))
+            else:
+                shutil.copy(source, target)
+        change.make(Path(folder))
+        for paths, marks in STAGES:
+            command = [*PYTEST, "-m", marks, *paths]
+            ended = subprocess.run(
+                command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False
+            )
+            if ended.returncode == 1:
+                return ", ".join(FAILED.findall(ended.stdout)) or "a test"
+            if ended.returncode != 0:
+                raise RuntimeError(f"{change.name}: pytest ended with {ended.returncode}\n{ended.stdout}{ended.stderr}")
+    return ""
+
+
+def environment(folder: str) -> dict[str, str]:
+    """The copy is imported instead of what is installed."""
+    packages = [folder, *(f"{folder}/packages/{name}" for name in ("celery-lanes", "chatlanes-sandbox"))]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(packages), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,369 @@
+"""The changes: a fence comparison dropped or inverted, an off-by-one, a removal left out, a time halved, and more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+LUA = "packages/celery-lanes/celery_lanes/protocol/lua"
+PYTHON = "packages/celery-lanes/celery_lanes"
+
+
+@dataclass(frozen=True)
+class Change:
+    """`old`, which occurs once in the file, becomes `new`. The name says what is then wrong."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+
+    def make(self, root: Path) -> None:
+        path = root / self.file
+        path.write_text(path.read_text().replace(self.old, self.new))
+
+
+IN_LUA = (
+    Change(
+        "an old fence holds the lease",
+        f"{LUA}/lib/prelude.lua",
+        "found[1] == 'leased' and found[2] == fence",
+        "found[1] == 'leased'",
+    ),
+    Change(
+        "a message that is not leased is held",
+        f"{LUA}/lib/prelude.lua",
+        "found[1] == 'leased' and found[2] == fence",
+        "found[2] == fence",
+    ),
+    Change("a fence does not grow", f"{LUA}/lib/prelude.lua", "digits(last + 1)", "digits(last)"),
+    Change(
+        "a fence stays behind the clock",
+        f"{LUA}/lib/prelude.lua",
+        "last < now_us and clock_fence",
+        "last > now_us and clock_fence",
+    ),
+    Change(
+        "a taken message keeps its fence",
+        f"{LUA}/lib/ending.lua",
+        "'state', state, 'fence', next_fence(found[1]))",
+        "'state', state)",
+    ),
+    Change(
+        "a taken message keeps its lease",
+        f"{LUA}/lib/ending.lua",
+        "  redis.call('ZREM', LEASES, id)\n  return found[2]",
+        "  return found[2]",
+    ),
+    Change(
+        "a settled message keeps its lease",
+        f"{LUA}/lib/ending.lua",
+        "  call_in_batches('ZREM', LEASES, step.settled_ids)\n",
+        "",
+    ),
+    Change(
+        "a settled message stays pending",
+        f"{LUA}/lib/ending.lua",
+        "call_in_batches('ZREM', PENDING .. group, step.settled_ids)",
+        "call_in_batches('ZREM', PENDING .. group, {})",
+    ),
+    Change(
+        "a settled message stays in a lane with others",
+        f"{LUA}/lib/ending.lua",
+        "else redis.call('ZREM', lane, id) end",
+        "end",
+    ),
+    Change(
+        "the next message of a lane is not made ready",
+        f"{LUA}/lib/ending.lua",
+        "if following[key] then advance_lane(key, following[key]) end",
+        "",
+    ),
+    Change(
+        "the second message of a lane follows, not the first",
+        f"{LUA}/lib/ending.lua",
+        "(ids[1] == id and ids[2] or ids[1])",
+        "(ids[1] == id and ids[1] or ids[2])",
+    ),
+    Change(
+        "a message is ready before it is first in all its lanes",
+        f"{LUA}/lib/ending.lua",
+        "(lanes == key or is_first_in_all(first, split(lanes), key))",
+        "true",
+    ),
+    Change(
+        "first in any lane is first in all",
+        f"{LUA}/lib/ready.lua",
+        "~= id then return false end\n  end\n  return true",
+        "== id then return true end\n  end\n  return false",
+    ),
+    Change(
+        "a buried message stays pending",
+        f"{LUA}/lib/ending.lua",
+        "  redis.call('ZREM', PENDING .. group_of(queue), id)\n  add_dead_letter",
+        "  add_dead_letter",
+    ),
+    Change("a death is not counted", f"{LUA}/lib/ending.lua", "'died', 1)", "'died', 0)"),
+    Change(
+        "a returned message goes to the end of its queue",
+        f"{LUA}/lib/ready.lua",
+        "redis.call('RPUSH', queue, id)\n  step.filled",
+        "redis.call('LPUSH', queue, id)\n  step.filled",
+    ),
+    Change(
+        "ready messages of a queue are in the opposite order",
+        f"{LUA}/lib/ready.lua",
+        "call_in_batches('LPUSH', queue, ids)",
+        "call_in_batches('RPUSH', queue, ids)",
+    ),
+    Change("no worker is woken", f"{LUA}/lib/ready.lua", "redis.call('LPUSH', bell, 1)", "redis.call('EXISTS', bell)"),
+    Change(
+        "a turn hands out one message too many",
+        f"{LUA}/turn.lua",
+        "if taken >= room or budget == 0",
+        "if taken > room or budget == 0",
+    ),
+    Change(
+        "a message is handed out once more than max_deaths",
+        f"{LUA}/turn.lua",
+        "if died >= tonumber(max_deaths) then",
+        "if died > tonumber(max_deaths) then",
+    ),
+    Change(
+        "a suspect runs beside others",
+        f"{LUA}/turn.lua",
+        "if died >= SUSPECT_AFTER and holding + taken > 0 then",
+        "if died > SUSPECT_AFTER and holding + taken > 0 then",
+    ),
+    Change(
+        "a message in another state is handed out",
+        f"{LUA}/turn.lua",
+        "if record[1] ~= 'ready' and not step.unwritten[id] then return 0 end",
+        "",
+    ),
+    Change("a lease is half as long", f"{LUA}/turn.lua", "now_ms + lease_ms)", "now_ms + lease_ms / 2)"),
+    Change(
+        "a renewal is half as long", f"{LUA}/renew.lua", "now_ms + lease_ms, ARGV[i]", "now_ms + lease_ms / 2, ARGV[i]"
+    ),
+    Change(
+        "a renewal reports kept leases as lost",
+        f"{LUA}/renew.lua",
+        "if holds(ARGV[i], ARGV[i + 1]) then",
+        "if not holds(ARGV[i], ARGV[i + 1]) then",
+    ),
+    Change(
+        "a begin needs no lease", f"{LUA}/begin.lua", "if not check_lease(id, fence) then return { 'lost' } end", ""
+    ),
+    Change(
+        "a call that is in doubt is made again",
+        f"{LUA}/begin.lua",
+        "(found.state == 'begun' and found.by ~= fence)",
+        "(found.state == 'begun' and found.by == fence)",
+    ),
+    Change(
+        "a recorded call is made again", f"{LUA}/begin.lua", "found.state == 'done' or", "found.state == 'never' or"
+    ),
+    Change("a commit needs no lease", f"{LUA}/commit.lua", "if not queue then return 0 end\n", ""),
+    Change("a commit makes its writes and does not settle", f"{LUA}/commit.lua", "settle(id, queue, lanes)\n", ""),
+    Change("a retry needs no lease", f"{LUA}/retry.lua", "if not check_lease(id, fence) then return 0 end\n", ""),
+    Change("a failure is not counted", f"{LUA}/retry.lua", "'failed', 1)", "'failed', 0)"),
+    Change(
+        "a park counts as a failure",
+        f"{LUA}/park.lua",
+        "redis.call('HDEL', MESSAGE .. id, 'alive')",
+        "redis.call('HINCRBY', MESSAGE .. id, 'failed', 1)",
+    ),
+    Change(
+        "an append with an old guard adds", f"{LUA}/append.lua", "~= fence then return false end", "~= fence then end"
+    ),
+    Change(
+        "a message that was seen is added again",
+        f"{LUA}/append.lua",
+        "if was_remembered(scope, number, seen_block, seen_ttl_s) then",
+        "if was_remembered(scope, number, seen_block, seen_ttl_s) and false then",
+    ),
+    Change(
+        "a replayed message keeps its failures",
+        f"{LUA}/replay.lua",
+        "'failed', 'died', 'parked', 'alive')",
+        "'parked', 'alive')",
+    ),
+    Change(
+        "a sweep takes leases that have not expired",
+        f"{LUA}/sweep.lua",
+        "redis.call('ZRANGEBYSCORE', zset, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, limit)",
+        "redis.call('ZRANGEBYSCORE', zset, '-inf', now_ms + 1000, 'WITHSCORES', 'LIMIT', 0, limit)",
+    ),
+    Change(
+        "a sweep does not count deaths",
+        f"{LUA}/sweep.lua",
+        "function(id, at_ms) count_death(id, at_ms - lease_ms) end",
+        "function() end",
+    ),
+)
+
+CLIENT = f"{PYTHON}/protocol/client.py"
+IN_FLIGHT, BACKGROUND = f"{PYTHON}/leases/in_flight.py", f"{PYTHON}/leases/background.py"
+ACKS, DELIVERY = f"{PYTHON}/leases/pending_acks.py", f"{PYTHON}/worker/delivery.py"
+JOURNAL, REQUEST = f"{PYTHON}/worker/journal.py", f"{PYTHON}/worker/request.py"
+
+IN_PYTHON = (
+    Change(
+        "a message starts after its lease is over",
+        IN_FLIGHT,
+        "if (start_by_s or now_s) >= message.deadline_s:",
+        "if (start_by_s or now_s) >= message.deadline_s + self.lease_s:",
+    ),
+    Change(
+        "a released message is claimed",
+        IN_FLIGHT,
+        "            if message is None:\n                return False\n            if message.claimed_s is None:",
+        "            if message is None:\n                return True\n            if message.claimed_s is None:",
+    ),
+    Change(
+        "a renewal is believed for two leases",
+        IN_FLIGHT,
+        "message.deadline_s = asked_s + self.lease_s",
+        "message.deadline_s = asked_s + 2 * self.lease_s",
+    ),
+    Change(
+        "a lost lease is not noticed",
+        IN_FLIGHT,
+        "                elif message.is_started:\n                    self._mark_lost(message)\n",
+        "                elif message.is_started:\n",
+    ),
+    Change(
+        "the death of a process counts for messages that had not started",
+        IN_FLIGHT,
+        "died=died and message.is_started",
+        "died=died",
+    ),
+    Change(
+        "a started message is buried as one that has not",
+        IN_FLIGHT,
+        "if message.claimed_s is not None or message.may_start(clock.now_s()):",
+        "if message.may_start(clock.now_s()):",
+    ),
+    Change(
+        "the lease of a message whose settle is not sent yet ends",
+        IN_FLIGHT,
+        "return [*held, *self.pending_acks.settles()]",
+        "return held",
+    ),
+    Change(
+        "a reconcile releases a message whose retry is not sent yet",
+        IN_FLIGHT,
+        "return [*(message_id for message_id, _ in self._leases()), *self.pending_acks.unheld_ids()]",
+        "return [message_id for message_id, _ in self._leases()]",
+    ),
+    Change(
+        "a terminated message is released instead of buried",
+        IN_FLIGHT,
+        "        if message.termination_problem is not None:\n            self.pending_acks.queued.burials",
+        "        if message.termination_problem is None:\n            self.pending_acks.queued.burials",
+    ),
+    Change(
+        "leases are renewed every three leases",
+        BACKGROUND,
+        "self.next_renewal_s = now_s + lease_s / 3",
+        "self.next_renewal_s = now_s + lease_s * 3",
+    ),
+    Change(
+        "acks are forgotten when sending them fails",
+        BACKGROUND,
+        "acks.flush_failed()",
+        "acks.flush_answered()",
+    ),
+    Change(
+        "a worker does not report a death",
+        BACKGROUND,
+        "self._store.release(leases, died=died)",
+        "self._store.release(leases, died=False)",
+    ),
+    Change(
+        "settles are forgotten when a fetch fails",
+        ACKS,
+        "            self.queued.settles.extendleft(reversed(self._fetch_settles))\n",
+        "",
+    ),
+    Change(
+        "releases are forgotten when a flush fails",
+        ACKS,
+        "        later.releases.extendleft(reversed(self.releases))\n",
+        "",
+    ),
+    Change(
+        "a child starts a message whose lease is over",
+        DELIVERY,
+        "            if clock.now_s() >= self.deadline_s:\n                self.check()\n",
+        "",
+    ),
+    Change(
+        "an old fence passes the check",
+        DELIVERY,
+        "        if not self.lanes.store.holds(self.id, self.fence):\n            raise self._refused()",
+        "        if False:\n            raise self._refused()",
+    ),
+    Change(
+        "a commit reports success whatever Redis answers",
+        CLIENT,
+        "return Outcome(min(code, 1))",
+        "return Outcome(1)",
+    ),
+    Change(
+        "a large commit stops after its first portion",
+        CLIENT,
+        "while code == verbs.UNFINISHED and",
+        "while code != verbs.UNFINISHED and",
+    ),
+    Change(
+        "a released run makes further calls",
+        DELIVERY,
+        "        if self._journal is not None:\n            self._journal.mark_lost()\n",
+        "",
+    ),
+    Change(
+        "a call is made although Redis has refused its begin",
+        JOURNAL,
+        "        if begun.noted is Noted.LOST:\n            self.mark_refused()\n        elif",
+        "        if",
+    ),
+    Change(
+        "a run without a lease is sure of it",
+        JOURNAL,
+        "return not self.is_lost and clock.now_s() < self._sure_until_s",
+        "return not self.is_lost",
+    ),
+    Change(
+        "calls are numbered from 1 again",
+        JOURNAL,
+        "self._numbers.setdefault(series, count(1))",
+        "self._numbers.get(series, count(1))",
+    ),
+    Change(
+        "a message is settled before its task ends",
+        REQUEST,
+        "acks_late = reject_on_worker_lost = True",
+        "acks_late = reject_on_worker_lost = False",
+    ),
+    Change(
+        "a hard time limit settles the message",
+        REQUEST,
+        "acks_on_timeout = False",
+        "acks_on_timeout = True",
+    ),
+    Change(
+        "a request runs although its message was released",
+        REQUEST,
+        "return bool(super().revoked()) or self._is_released()",
+        "return bool(super().revoked())",
+    ),
+    Change(
+        "a rate limit holds a lane",
+        REQUEST,
+        "        if envelope.LANE in request.request_dict:\n            state.task_reserved(request)",
+        "        if envelope.LANE not in request.request_dict:\n            state.task_reserved(request)",
+    ),
+)
+
+CHANGES = (*IN_LUA, *IN_PYTHON)
