@@ -16,7 +16,7 @@ from typing import Any
 
 from playwright.sync_api import BrowserContext, Page, expect
 
-from chatlanes.sandbox.simulator import Simulator
+from chatlanes_sandbox.simulator import Simulator
 from tests.sandbox.page.seeing import ChatRegion, opened, sandbox
 from tests.support.browser import browser
 

@@ -1,6 +1,6 @@
 """mkdocs hook: files outside of docs/ that a page links to become pages of the site.
 
-A link such as `../chatlanes/lanes/errors.py` works on the code host as it is written. On the site it leads to a page
+A link such as `../celery_lanes/errors.py` works on the code host as it is written. On the site it leads to a page
 that shows the file; Markdown files, such as CHANGELOG.md, become ordinary pages. mkdocs reports links to missing files.
 """
 
