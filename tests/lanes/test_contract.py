@@ -185,7 +185,7 @@ def test_a_request_has_its_message_and_headers() -> None:
 def test_a_revoke_has_its_time() -> None:
     revokes = LimitedSet()
     revokes.add("an id", now=12.5)
-    assert revokes._data["an id"][0] == 12.5, "request.py: _forget_old_revoke compares state.revoked._data[id][0]"
+    assert revokes._data["an id"][0] == 12.5, "termination.py: revoked_at_s reads state.revoked._data[id][0]"
     assert isinstance(state.revoked, LimitedSet)
 
 

@@ -170,3 +170,23 @@ def test_a_worker_that_starts_after_the_request_buries_the_message(lab: Lab) -> 
     assert problem["type"] == "Terminated"
     assert f"carried out by {second.name}@test" in problem["message"]
     assert "asked by an unnamed program" not in problem["message"]
+
+
+def test_a_worker_that_starts_after_a_replay_runs_the_message(lab: Lab) -> None:
+    # Given a message that was terminated, and replayed when no worker held it
+    first = lab.worker("threads", 1)
+    lab.publish("unwanted", ["lane"], gate="open")
+    lab.started("unwanted")
+    lab.app.control.revoke("unwanted", terminate=True)
+    until(lambda: lab.dead() == ["unwanted"])
+    lab.store.pause("lane", "lane")
+    lab.open("open")
+    assert lab.store.replay("unwanted")
+    # When another worker starts, and it is handed out there
+    lab.worker("threads", 1, mingles=True)
+    first.stop()
+    # Then it runs
+    lab.store.resume("lane", "lane")
+    lab.drained()
+    assert ids(lab.history, "start") == ["unwanted", "unwanted"]
+    assert lab.dead() == []

@@ -18,7 +18,7 @@ from celery_lanes.worker import termination
 
 logger = get_logger(__name__)
 
-_stock_revoke = control.revoke
+_stock_revoke, _stock_hello = control.revoke, control.hello
 
 
 @inspect_command()
@@ -50,8 +50,7 @@ def revoke(
         termination.cancel_timers(state.app, maybe_list(task_id) or [])
     except RedisError as error:
         logger.warning("lanes: cannot remove the timers of revoked tasks: %s", error)
-    if terminate:
-        termination.note(maybe_list(task_id) or [], asked_by)
+    termination.note(maybe_list(task_id) or [], asked_by, terminate)
     return _stock_revoke(state, task_id, terminate=terminate, signal=signal, **options)
 
 
@@ -59,3 +58,13 @@ def revoke(
 def terminate(state: Any, signal: str, task_id: Any, **options: Any) -> Any:
     """Terminate task by task id (or list of ids), and bury the message of a lane."""
     return revoke(state, task_id, terminate=True, signal=signal, **options)
+
+
+@inspect_command(visible=False)
+def hello(state: Any, from_node: str, revoked: Any = None, revokes: Any = None, **options: Any) -> Any:
+    """A worker starts: exchange what was revoked, when, and which of it is to be terminated."""
+    reply = _stock_hello(state, from_node, revoked, **options)
+    if reply is None:  # from itself
+        return None
+    termination.learn(revokes)
+    return {**reply, "revokes": termination.told()}

@@ -258,13 +258,12 @@ class LaneRequest(Request):
 
     def _forget_old_revoke(self, lane: dict[str, Any]) -> None:
         """Ignore a revoke from before the replay: it applied to an earlier run."""
-        revoked_at = state.revoked._data.get(self.id, (None,))[0]
-        if lane["replayed_s"] is None or revoked_at is None:
+        revoked_at_s = termination.revoked_at_s(self.id)
+        if lane["replayed_s"] is None or revoked_at_s is None:
             return
         # `replayed_s` is the time from the replay to the hand-out.
         handed_out_s = lane["deadline_s"] - self._app.lanes.in_flight.lease_s
-        if monotonic() - revoked_at > lane["replayed_s"] + clock.now_s() - handed_out_s:
-            state.revoked.discard(self.id)
+        if monotonic() - revoked_at_s > lane["replayed_s"] + clock.now_s() - handed_out_s:
             termination.forget(self.id)
 
 
