@@ -12,17 +12,19 @@ from __future__ import annotations
 import mmap
 import os
 import pickle
+import signal
 import struct
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from time import monotonic
 from typing import Any
 
 from billiard.common import pickle_loads
-from billiard.pool import ACK, EX_FAILURE, EX_OK, READY
+from billiard.pool import ACK, EX_FAILURE, EX_OK, READY, SIG_SOFT_TIMEOUT, soft_timeout_sighandler
 from celery.concurrency.asynpool import Worker
 
 from celery_lanes.leases import RELEASED, STARTED, Report, ReportChannel, line_of, report_of
@@ -110,6 +112,7 @@ class SharedMemoryChannel(ReportChannel):
         self._ring: Ring | None = None  # set in a child
         self._owner: int | None = None  # the child's pid: its own children must not write to its memory
         self.start_by_s: float | None = None  # in a child: its job must not start later than this (clock.now_s)
+        self.has_running_job = False  # in a child
         self._children: tuple[ChildReports, ...] = ()
 
     @contextmanager
@@ -136,6 +139,8 @@ class SharedMemoryChannel(ReportChannel):
         return self._ring is not None and self._ring.write(f"{_ACCEPTED}{job} {at_s:.6f}\n".encode())
 
     def report(self, what: str, tag: str) -> None:
+        if what == RELEASED:
+            self.has_running_job = False  # a time limit would make a failure of it
         if self._ring is None or self._owner != os.getpid() or not self._ring.write(line_of(what, tag)):
             super().report(what, tag)
 
@@ -226,10 +231,16 @@ class Child(Worker):
     def after_fork(self) -> None:
         super().after_fork()
         self._channel.set_owner()
+        signal.signal(SIG_SOFT_TIMEOUT, self._on_soft_timeout)
         should_stop = self._shutdown.is_set if self._shutdown else None
         jobs = Jobs(self.inq._reader.fileno(), should_stop, self._channel)
         self.outq = jobs.results = Results(self.outq, self._channel, jobs.has_more)
         self.wait_for_job = jobs
+
+    def _on_soft_timeout(self, *signal_and_frame: Any) -> None:
+        """If the parent is late, the job may have ended, and billiard's handler would end this process."""
+        if self._channel.has_running_job:
+            soft_timeout_sighandler(*signal_and_frame)
 
     def _ensure_messages_consumed(self, completed: int) -> Any:
         self.outq.flush()
@@ -265,7 +276,15 @@ class Jobs:
         job = pickle_loads(frame)
         if job is None:  # the pool is closed
             raise SystemExit(EX_FAILURE)
-        return job
+        what, (number, part, function, args, options) = job
+        return what, (number, part, partial(self._run, function), args, options)
+
+    def _run(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        self._channel.has_running_job = True
+        try:
+            return function(*args, **options)
+        finally:
+            self._channel.has_running_job = False
 
     def has_more(self) -> bool:
         """True if jobs are waiting in addition to the next one, which takes one or two frames."""

@@ -129,6 +129,22 @@ class FastPool(asynpool.AsynPool):
         self.channel.forget(child.reports)
         super()._process_cleanup_queues(child)
 
+    # -- time limits
+
+    def _on_soft_timeout(self, number: int, *limits: Any) -> None:
+        self._read_end_of(number)
+        super()._on_soft_timeout(number, *limits)
+
+    def _on_hard_timeout(self, number: int) -> None:
+        self._read_end_of(number)
+        super()._on_hard_timeout(number)
+
+    def _read_end_of(self, number: int) -> None:
+        """The loop runs timers first. If it was blocked, for example by Redis, the job may have ended in time."""
+        job = self._cache.get(number)
+        while job is not None and self._result_handler.read(job._write_to):
+            pass
+
     # -- jobs
 
     def _create_write_handlers(self, hub: Any, **kwargs: Any) -> None:

@@ -246,6 +246,7 @@ class LaneRequest(Request):
         if not soft and lane is not None and self._app.lanes.in_flight.forks:
             if self.worker_pid is not None:
                 _kill(self.worker_pid)
+            self._app.lanes.in_flight.reports.read()  # the run may have ended before this process noticed the limit
             try:
                 self.task.on_hard_limit(delivery_from(lane, self._message.delivery_tag, self._app.lanes))
             except Exception:

@@ -1,0 +1,53 @@
+"""Celery's time limits of a task with prefork, when the worker's main process notices them late."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.support.history import ids
+from tests.support.lab import Lab
+from tests.support.lab_app import FAST
+from tests.support.waiting import until
+
+LIMIT_S = 2.0
+
+
+@pytest.mark.parametrize("limit", ["soft_time_limit", "time_limit"])
+def test_a_limit_that_is_noticed_after_the_end_changes_nothing(lab: Lab, limit: str) -> None:
+    # Given a message with a time limit, and another one behind it
+    worker = lab.worker("prefork", 1)
+    [child] = worker.children()
+    lab.send("limited", ["lane"], kwargs={"gate": "open"}, **{limit: LIMIT_S})
+    lab.publish("behind", ["lane"])
+    lab.started("limited")
+    began_s = time.monotonic()
+    # When the run ends while the main process does nothing until the limit is over
+    worker.signal(signal.SIGSTOP)
+    lab.open("open")
+    lab.ended("limited")
+    until(lambda: time.monotonic() - began_s > LIMIT_S)
+    worker.signal(signal.SIGCONT)
+    # Then it is settled, and the same child runs the next message
+    lab.drained()
+    assert ids(lab.history, "end") == ["limited", "behind"]
+    assert (lab.dead(), lab.count("handed_out")) == ([], 2)
+    if FAST:  # Celery's own pool replaces the child
+        assert {event.pid for event in lab.history} == {child}
+        assert "time limit" not in worker.log
+
+
+@pytest.mark.skipif(not FAST, reason="Celery's own pool replaces the child")
+def test_an_interrupt_of_an_idle_child_changes_nothing(lab: Lab) -> None:
+    # Given an idle child
+    worker = lab.worker("prefork", 1)
+    [child] = worker.children()
+    # When the signal of a soft limit arrives
+    os.kill(child, signal.SIGUSR1)
+    # Then it runs the next message
+    lab.publish("next", ["lane"])
+    lab.drained()
+    assert {event.pid for event in lab.history} == {child}
