@@ -15,6 +15,7 @@ import pytest
 from chatlanes_sandbox.server import Server, start_server
 from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import BOT_ID, Pipeline, chats_of, message, one_chat_each
+from tests.support.waiting import until
 
 #: Our clients time out after 5 s on a frozen Redis, and retry once before the update is released.
 OUTAGE_S = 13.0
@@ -119,9 +120,9 @@ def test_a_timeout_during_an_outage_is_not_an_attempt(
         redis_url=own_redis.url, QUEUES=len(cells), LEASE_SECONDS=10, MAX_ATTEMPTS=1, UPDATE_TIMEOUT=limit_s
     )
     chats = one_chat_each(cells)
-    in_flight = pipeline.push(*(message(1, chat, do="gate:a") for chat in chats))
     pipeline.poller()
     pipeline.start_workers(cells)
+    in_flight = pipeline.push(*(message(1, chat, do="gate:a") for chat in chats))
     pipeline.started(*in_flight)
     with frozen(own_redis):
         pipeline.open("a")
@@ -129,6 +130,26 @@ def test_a_timeout_during_an_outage_is_not_an_attempt(
     pipeline.drained()
     check_nothing_is_counted(pipeline, *in_flight)
     assert pipeline.simulator.answers() == {chat: [1] for chat in chats}
+
+
+def test_a_timeout_after_an_outage_is_not_an_attempt(make_pipeline: MakePipeline, own_redis: Server) -> None:
+    # Given handlers that lose time in an outage which ends before their limit
+    cells = [cell for cell in WHERE[:3] if cell[1] != "threads"]
+    pipeline = make_pipeline(redis_url=own_redis.url, QUEUES=len(cells), MAX_ATTEMPTS=1, UPDATE_TIMEOUT=5)
+    pipeline.poller()
+    pipeline.start_workers(cells)
+    in_flight = pipeline.push(*(message(1, chat, do="gate:a says:x gate:b") for chat in one_chat_each(cells)))
+    pipeline.started(*in_flight)
+    with frozen(own_redis):
+        pipeline.open("a")
+        last(2.0)
+    # When they reach it
+    until(lambda: set(pipeline.happened("raise")) == set(in_flight))
+    pipeline.open("b")
+    # Then they run again, and nothing is counted
+    pipeline.drained()
+    check_nothing_is_counted(pipeline, *in_flight)
+    assert set(pipeline.happened("end")) == set(in_flight)
 
 
 @pytest.mark.parametrize("do", ["own_redis:timeout", "own_redis:connection"])

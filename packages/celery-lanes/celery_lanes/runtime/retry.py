@@ -7,6 +7,7 @@ own commands. Does not guarantee that a step runs once: it may have run although
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import TypeVar
 
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
@@ -37,13 +38,13 @@ class Retries:
         self._answers = answers
         self._is_stopping = is_stopping
         self._began_s: dict[object, float] = {}  # for each retry in progress
-        self._was_cut_short = False
+        self._was_away = False
 
     @property
     def is_cut_off(self) -> bool:
-        """True if the run is waiting for Redis, or was interrupted while it waited."""
+        """True if an outage of Redis has taken time from the run."""
         now_s = clock.now_s()
-        return self._was_cut_short or any(now_s - began_s >= LONG_S for began_s in [*self._began_s.values()])
+        return self._was_away or any(now_s - began_s >= LONG_S for began_s in [*self._began_s.values()])
 
     def until_done(self, step: Callable[[], T]) -> T:
         """The result of the step, which is repeated while Redis is away or refuses writes.
@@ -54,11 +55,10 @@ class Retries:
         try:
             return self._repeat(step, began_s)
         except RedisError:
-            raise
-        except BaseException:  # a time limit
-            self._was_cut_short |= clock.now_s() - began_s >= LONG_S
+            began_s = inf  # Redis was not away: it is the step's own error
             raise
         finally:
+            self._was_away |= clock.now_s() - began_s >= LONG_S
             del self._began_s[this]
 
     def _repeat(self, step: Callable[[], T], began_s: float) -> T:

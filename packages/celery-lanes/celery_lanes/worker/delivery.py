@@ -205,7 +205,7 @@ class Delivery:
 
     @property
     def is_cut_off(self) -> bool:
-        """True if this run is waiting for Redis, or was interrupted while it waited."""
+        """True if an outage of Redis has taken time from this run."""
         return self._journal is not None and self._journal.is_cut_off
 
     def done(self) -> None:

@@ -162,7 +162,7 @@ class Journal:
 
     @property
     def is_cut_off(self) -> bool:
-        """True if this run is waiting for Redis, or was interrupted while it waited."""
+        """True if an outage of Redis has taken time from this run."""
         return self._retries.is_cut_off
 
     # -- internals
