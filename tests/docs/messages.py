@@ -106,9 +106,13 @@ def frames() -> tuple[LoggedMessage, ...]:
     return tuple(sorted({message for message in _all() if len(re.findall(r"\w", message.text)) < LEAST_LETTERS}))
 
 
+@cache
+def _trees() -> dict[Path, ast.Module]:
+    return {file: ast.parse(file.read_text()) for source in SOURCES for file in sorted(source.rglob("*.py"))}
+
+
 def _all() -> Iterator[LoggedMessage]:
-    for file in sorted(file for source in SOURCES for file in source.rglob("*.py")):
-        tree = ast.parse(file.read_text())
+    for file, tree in _trees().items():
         for node in _tellers(tree, str(file.relative_to(ROOT))):
             for text in rendered(node):
                 yield LoggedMessage(
@@ -221,8 +225,8 @@ def _word(node: ast.expr) -> str:
 def constants() -> dict[str, ast.expr]:
     """The texts that modules name, such as `NO_BOT_GIVEN`."""
     found = dict[str, ast.expr]()
-    for file in sorted(file for source in SOURCES for file in source.rglob("*.py")):
-        for node in ast.parse(file.read_text()).body:
+    for tree in _trees().values():
+        for node in tree.body:
             if isinstance(node, ast.Assign) and _is_text(node.value) and (name := _name(node.targets[0])).isupper():
                 found[name] = node.value
     return found

@@ -7,13 +7,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 import requests
-from aiogram import Bot
-from aiogram.client.default import DefaultBotProperties
-from aiogram.client.session.aiohttp import AiohttpSession
-from aiogram.methods import SendMessage, SetMyCommands, TelegramMethod
-from aiogram.types import BotCommand, InlineKeyboardButton, InlineKeyboardMarkup, ReplyParameters
 
-from chatlanes.bot.adapters.aiogram import BridgedSession
 from chatlanes.bot.adapters.errors import UnreadableUpdateError
 from chatlanes.bot.context import Context
 from chatlanes.bot.event_loop import event_loop
@@ -23,33 +17,45 @@ from chatlanes.logs.errors import traceback_of
 from chatlanes.telegram.client import BotApi, prepare
 from tests.support.bot_api import TOKEN
 
-METHODS = [
-    SendMessage(chat_id=7, text="ä & [b]", reply_parameters=ReplyParameters(message_id=5)),
-    SendMessage(
-        chat_id=7,
-        text="a button",
-        disable_notification=True,
-        reply_markup=InlineKeyboardMarkup(inline_keyboard=[[InlineKeyboardButton(text="+", callback_data="a")]]),
-    ),
-    SetMyCommands(commands=[BotCommand(command="start", description="Begin")]),
-]
+#: Importing aiogram takes seconds, so the tests do it.
+pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_calls_send_aiograms_fields(method: TelegramMethod[object]) -> None:
-    async def fields_and_params() -> tuple[dict[str, str], dict[str, object]]:
+def test_calls_send_aiograms_fields() -> None:
+    from aiogram import Bot
+    from aiogram.client.default import DefaultBotProperties
+    from aiogram.client.session.aiohttp import AiohttpSession
+    from aiogram.methods import SendMessage, SetMyCommands, TelegramMethod
+    from aiogram.types import BotCommand, InlineKeyboardButton, InlineKeyboardMarkup, ReplyParameters
+
+    from chatlanes.bot.adapters.aiogram import BridgedSession
+
+    button = InlineKeyboardButton(text="+", callback_data="a")
+    methods: list[TelegramMethod[object]] = [
+        SendMessage(chat_id=7, text="ä & [b]", reply_parameters=ReplyParameters(message_id=5)),
+        SendMessage(
+            chat_id=7,
+            text="a button",
+            disable_notification=True,
+            reply_markup=InlineKeyboardMarkup(inline_keyboard=[[button]]),
+        ),
+        SetMyCommands(commands=[BotCommand(command="start", description="Begin")]),
+    ]
+
+    async def fields_and_params(method: TelegramMethod[object]) -> tuple[dict[str, str], dict[str, object]]:
         own = AiohttpSession()
         bot = Bot("1:none", own, default=DefaultBotProperties(parse_mode="HTML", allow_sending_without_reply=True))
         form = own.build_form_data(bot, method)
         fields = {field["name"]: value for field, _, value in form._fields}
         return fields, await BridgedSession(BotApi("http://127.0.0.1", "1:none"), own)._params(bot, method)
 
-    fields, params = event_loop().run(fields_and_params())
-    request = prepare(method.__api_method__, params).request
-    with request.opened() as (headers, body):
-        sent = requests.Request("POST", "http://127.0.0.1", headers=headers, data=body).prepare()
-    assert sent.headers["Content-Type"] == "application/x-www-form-urlencoded"
-    assert dict(parse_qsl(sent.body)) == fields
+    for method in methods:
+        fields, params = event_loop().run(fields_and_params(method))
+        request = prepare(method.__api_method__, params).request
+        with request.opened() as (headers, body):
+            sent = requests.Request("POST", "http://127.0.0.1", headers=headers, data=body).prepare()
+        assert sent.headers["Content-Type"] == "application/x-www-form-urlencoded"
+        assert dict(parse_qsl(sent.body)) == fields
 
 
 TEXT = "PRIVATE-words"

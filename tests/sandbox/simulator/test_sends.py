@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from types import GenericAlias, UnionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import aiogram.methods
 import pytest
 import requests
 import telegram
-from aiogram.types import ChatFullInfo, ChatMemberMember, Message, Poll
 
 from chatlanes.telegram.methods import METHODS
 from chatlanes_sandbox.simulator import Simulator
 from tests.sandbox.calling import PATIENCE_S, BotClient
+
+if TYPE_CHECKING:
+    from aiogram.types import Message
+
+#: Importing aiogram takes seconds, so the tests do it.
+pytestmark = pytest.mark.slow
 
 BUTTONS = {"inline_keyboard": [[{"text": "More", "callback_data": "more"}, {"text": "Site", "url": "https://a.b"}]]}
 FILE = {"file_id": "f", "file_unique_id": "f"}
@@ -79,11 +83,21 @@ def holds(whole: Any, part: Any) -> bool:
 def read(message: dict[str, Any]) -> Message:
     """As both libraries read it; they insist on what a kind must have."""
     assert telegram.Message.de_json(message, None).message_id == message["message_id"]
-    return Message.model_validate(message)
+    return read_as("Message", message)
+
+
+def read_as(kind: str, found: dict[str, Any]) -> Any:
+    """As aiogram reads it."""
+    from aiogram import types
+
+    return getattr(types, kind).model_validate(found)
 
 
 def test_all_methods_that_client_libraries_know_are_here() -> None:
-    theirs = {name: getattr(aiogram.methods, name) for name in aiogram.methods.__all__}
+    from aiogram import methods
+    from aiogram.types import Message
+
+    theirs = {name: getattr(methods, name) for name in methods.__all__}
     returning = {name[0].lower() + name[1:]: vars(each).get("__returning__") for name, each in theirs.items()}
     returning = {
         name: returned for name, returned in returning.items() if isinstance(returned, (type, GenericAlias, UnionType))
@@ -151,11 +165,11 @@ def test_edits_copies_and_forwards_keep_the_content(bot: BotClient) -> None:
     forwarded = bot.result("forwardMessage", chat_id=6, from_chat_id=5, message_id=sent["message_id"])
     assert (forwarded["caption"], forwarded["photo"]) == ("d", sent["photo"])
     poll = bot.result("sendPoll", chat_id=5, question="Q?", options=["a"])
-    stopped = Poll.model_validate(bot.result("stopPoll", chat_id=5, message_id=poll["message_id"]))
+    stopped = read_as("Poll", bot.result("stopPoll", chat_id=5, message_id=poll["message_id"]))
     assert (stopped.question, stopped.is_closed) == ("Q?", True)
 
 
 def test_chats_and_members(bot: BotClient) -> None:
     for chat in (5, -100, "@news"):
-        ChatFullInfo.model_validate(bot.result("getChat", chat_id=chat))
-    ChatMemberMember.model_validate(bot.result("getChatMember", chat_id=5, user_id=5))
+        read_as("ChatFullInfo", bot.result("getChat", chat_id=chat))
+    read_as("ChatMemberMember", bot.result("getChatMember", chat_id=5, user_id=5))
