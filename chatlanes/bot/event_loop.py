@@ -22,7 +22,7 @@ from typing import Any
 from greenlet import getcurrent  # type: ignore[import-untyped]
 
 from celery_lanes.runtime.threads import Returned
-from celery_lanes.worker.loop_jobs import LoopJob, LoopJobs
+from chatlanes.bot.loop_jobs import LoopJob, LoopJobs
 
 
 class Awaited(Returned):

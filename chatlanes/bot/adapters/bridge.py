@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from celery_lanes.worker import blocking_executor
 from chatlanes.bot.calls.run_calls import Api, Calls
 from chatlanes.bot.context import current_or_none, handling
+from chatlanes.bot.loop_jobs import blocking_executor
 from chatlanes.telegram import BotApiError, ChatMigrated, NetworkError, TooManyRequests
 from chatlanes.telegram.client import BotApi
 

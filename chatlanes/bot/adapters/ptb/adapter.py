@@ -30,7 +30,6 @@ from telegram.ext import Application
 from telegram.request import BaseRequest, RequestData
 
 from celery_lanes.errors import LanesError
-from celery_lanes.worker import blocking_executor
 from chatlanes.bot.adapters import bridge, collected, storage_json
 from chatlanes.bot.adapters.errors import check_token, is_interruption, note_failure, raising_failures, warn_of_address
 from chatlanes.bot.adapters.ptb.buttons import Buttons
@@ -49,6 +48,7 @@ from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
 from chatlanes.bot.coroutines import AsyncHandler
 from chatlanes.bot.lifetime import Steps
+from chatlanes.bot.loop_jobs import blocking_executor
 from chatlanes.settings.imports import BotImportError
 from chatlanes.telegram import NetworkError
 from chatlanes.telegram.client import BotApi

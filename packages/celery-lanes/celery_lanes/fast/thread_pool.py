@@ -17,7 +17,7 @@ from typing import Any
 from celery.concurrency.base import apply_target
 from celery.concurrency.thread import TaskPool
 
-from celery_lanes.worker.loop_jobs import Loop
+from celery_lanes.worker.task import Loop
 
 
 def apply(worker: Any) -> None:

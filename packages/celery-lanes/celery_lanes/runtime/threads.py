@@ -35,6 +35,12 @@ def in_greenlets() -> bool:
     return monkey is not None and bool(monkey.is_module_patched("threading"))
 
 
+def is_greenlet_exit(error: BaseException) -> bool:
+    """True if the error ends a killed greenlet."""
+    greenlet = sys.modules.get("greenlet")
+    return greenlet is not None and isinstance(error, greenlet.GreenletExit)
+
+
 def is_main_thread() -> bool:
     """True on the thread that handles signals. All greenlets are on it."""
     return in_greenlets() or threading.current_thread() is threading.main_thread()
@@ -66,7 +72,7 @@ class Signal:
 
 
 class Waiter(Protocol):
-    """Waits without blocking the thread, for one that must not block, such as that of an event loop (loop_jobs.py)."""
+    """Waits without blocking the thread, for one that must not block, such as that of an event loop."""
 
     def run_blocking(self, step: Callable[[], T]) -> T: ...
 

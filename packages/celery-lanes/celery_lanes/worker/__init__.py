@@ -2,9 +2,8 @@
 
 from celery_lanes.worker.delivery import Delivery, delivery_of
 from celery_lanes.worker.journal import AppLanes, Journal
-from celery_lanes.worker.loop_jobs import Loop, LoopJob, LoopJobs, blocking_executor
 from celery_lanes.worker.shutdown import check_is_exception, ends_the_worker, is_stopping
-from celery_lanes.worker.task import LaneTask
+from celery_lanes.worker.task import LaneTask, Loop
 
 __all__ = [
     "AppLanes",
@@ -12,9 +11,6 @@ __all__ = [
     "Journal",
     "LaneTask",
     "Loop",
-    "LoopJob",
-    "LoopJobs",
-    "blocking_executor",
     "check_is_exception",
     "delivery_of",
     "ends_the_worker",

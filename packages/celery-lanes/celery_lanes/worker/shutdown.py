@@ -19,7 +19,6 @@ from billiard.common import terminate_handler_fired
 from celery import bootsteps, signals
 from celery.exceptions import WorkerShutdown, WorkerTerminate
 from celery.worker import state
-from greenlet import GreenletExit  # type: ignore[import-untyped]
 from kombu.log import get_logger
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
@@ -40,7 +39,7 @@ NO_ANSWER_S, IDLE_S = 6.0, 3.0
 #: The timeout of one command.
 ANSWER_WITHIN_S = 1.0
 #: Raised inside a task when the worker is asked to exit.
-_WORKER_EXITS = (KeyboardInterrupt, WorkerShutdown, WorkerTerminate, GreenletExit)
+_WORKER_EXITS = (KeyboardInterrupt, WorkerShutdown, WorkerTerminate)
 
 _shared: mmap.mmap | None = None
 
@@ -240,7 +239,8 @@ def ends_the_worker(error: BaseException) -> bool:
     """
     if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return False  # the worker has its own handler for Ctrl-C, so the task itself has raised this
-    return isinstance(error, _WORKER_EXITS) and threads.is_main_thread()
+    is_exit = isinstance(error, _WORKER_EXITS) or threads.is_greenlet_exit(error)
+    return is_exit and threads.is_main_thread()
 
 
 def check_is_exception(error: BaseException, *, but: type[BaseException] = Exception) -> None:

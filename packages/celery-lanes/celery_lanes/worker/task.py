@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from celery import Task
 from celery.backends.redis import RedisBackend
@@ -17,14 +17,13 @@ from celery.states import FAILURE
 from celery.utils.imports import symbol_by_name
 from celery.utils.log import get_task_logger
 from celery.utils.time import maybe_iso8601, maybe_make_aware
-from greenlet import GreenletExit  # type: ignore[import-untyped]
 from redis.exceptions import RedisError
 
 from celery_lanes.errors import Interrupted, LeaseLost, RedisAway
 from celery_lanes.leases import DONE
 from celery_lanes.protocol import Outcome, envelope
+from celery_lanes.runtime import threads
 from celery_lanes.worker.delivery import Delivery, delivery_of
-from celery_lanes.worker.loop_jobs import Loop
 from celery_lanes.worker.shutdown import check_is_exception
 
 logger = get_task_logger(__name__)
@@ -54,6 +53,13 @@ class SettlingTracer:
         if ended.info is None or (ended.info.state == FAILURE and is_acknowledged):
             self._task.app.lanes.in_flight.reports.send(DONE, request["properties"]["delivery_tag"])
         return ended
+
+
+class Loop(Protocol):
+    """Runs jobs on the thread of an event loop."""
+
+    def begin_job(self, job: Callable[[], object]) -> None:
+        """Start the job soon; callable from any thread. The job must not raise."""
 
 
 class LaneTask(Task):
@@ -110,7 +116,7 @@ class LaneTask(Task):
         except BaseException as error:
             check_is_exception(error)
             # A cold shutdown or a termination. Celery treats it as success, which would settle an unfinished run.
-            if isinstance(error, GreenletExit) and self.app.lanes.in_flight.release(delivery.tag):
+            if threads.is_greenlet_exit(error) and self.app.lanes.in_flight.release(delivery.tag):
                 raise Ignore(f"{delivery.id} was terminated") from None
             raise
         finally:
@@ -118,7 +124,7 @@ class LaneTask(Task):
 
     def loop_of(self, message_id: str) -> Loop | None:
         """The loop on whose thread this message may run with -P threads, for a task that waits only in coroutines and
-        makes its other blocking calls with `run_blocking` (loop_jobs.py). None: it gets its own thread.
+        makes its other blocking calls with `run_blocking` (runtime/threads.py). None: it gets its own thread.
         """
         return None
 

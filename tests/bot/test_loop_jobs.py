@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 
 from celery_lanes.protocol import Store, connect, plain
 from celery_lanes.runtime.retry import Retries
-from celery_lanes.worker.loop_jobs import LoopJob, LoopJobs, getcurrent
+from chatlanes.bot.loop_jobs import LoopJob, LoopJobs, getcurrent
 from tests.support.waiting import until
 
 owner = ContextVar("owner", default="none")
