@@ -45,7 +45,7 @@ def requirements(wheel: Path) -> list[str]:
 
 def test_the_three_distributions_are_released_together(wheels: dict[str, Path]) -> None:
     versions = {name: wheel.name.split("-")[1] for name, wheel in wheels.items()}
-    assert f"celery-lanes=={versions['celery_lanes']}" in requirements(wheels["chatlanes"])
+    assert f"celery-lanes[fast]=={versions['celery_lanes']}" in requirements(wheels["chatlanes"])
     assert f"chatlanes=={versions['chatlanes']}" in requirements(wheels["chatlanes_sandbox"])
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from redis import Redis
+from redis._parsers import _RESP2Parser
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from celery_lanes.protocol import (
@@ -20,6 +21,7 @@ from celery_lanes.protocol import (
     UnawaitedCommand,
     connect,
     plain,
+    plain_codec,
     script,
     verbs,
 )
@@ -30,9 +32,14 @@ from tests.support.waiting import until
 LEASE_MS = 60_000
 
 
-@pytest.fixture
-def client(redis_url: str) -> Iterator[Redis]:
+@pytest.fixture(params=["fast", "plain"])
+def client(redis_url: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Redis]:
+    """Its connections read with hiredis, or as they do where hiredis is not installed."""
     with connect(redis_url) as client:
+        if request.param == "plain":
+            client.connection_pool.connection_kwargs["parser_class"] = _RESP2Parser
+            for name in ("pack_command", "reader_of"):
+                monkeypatch.setattr(connection_module, name, getattr(plain_codec, name))
         yield client
 
 
@@ -143,7 +150,7 @@ def test_an_interrupt_leaves_no_half_read_reply(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(connection, "_read", interrupted)
+        patch.setattr(connection, "_answer", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.ask(begin(lease, 2))
     assert unawaited.fate is Fate.UNKNOWN

@@ -9,6 +9,7 @@ import pytest
 
 import celery_lanes as lanes
 from celery_lanes.protocol import NewMessage, envelope, keys, script
+from celery_lanes.protocol.codec import dumps
 from tests.support.history import ids
 from tests.support.lab import Lab, LabMaker, needs_batches
 from tests.support.lab_app import LANE_QUEUES, ORDINARY_QUEUE
@@ -34,7 +35,7 @@ def headers(**headers: object) -> Callable[[Lab, str], None]:
     """Publishes a message with these headers and a body without arguments."""
 
     def publish(lab: Lab, name: str) -> None:
-        stored = envelope.orjson.dumps({"headers": {"id": name, **headers}}) + b"\n[[], {}, {}]"
+        stored = dumps({"headers": {"id": name, **headers}}) + b"\n[[], {}, {}]"
         lab.store.append([NewMessage(name, QUEUE, stored, [name])])
 
     return publish

@@ -1,10 +1,10 @@
 """Replaces Celery's message handler, strategy and request for ordinary messages of lane queues.
 
 Does what Celery does (log line, signal, event, revoked messages, the worker's state), but decodes the body once instead
-of twice, with orjson. Guarantees that every attribute that Celery, its events and `celery inspect` read has the same
-value, and that a released message never starts: this is checked when a thread or greenlet is about to run it. Celery
-still handles messages of another protocol, content type or encoding, messages with an eta, an expiry or stamps, and
-tasks with their own strategy or request class.
+of twice. Guarantees that every attribute that Celery, its events and `celery inspect` read has the same value, and that
+a released message never starts: this is checked when a thread or greenlet is about to run it. Celery still handles
+messages of another protocol, content type or encoding, messages with an eta, an expiry or stamps, and tasks with their
+own strategy or request class.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from functools import partial
 from time import monotonic, time
 from typing import Any, ClassVar
 
-import orjson
 from celery import Task, bootsteps, current_app, signals
 from celery.app import trace
 from celery.exceptions import TaskRevokedError
@@ -28,6 +27,7 @@ from kombu.utils import json as kombu_json
 
 from celery_lanes.fast.tracer import Tracer
 from celery_lanes.protocol import envelope
+from celery_lanes.protocol.codec import loads
 from celery_lanes.runtime import process
 from celery_lanes.worker.request import LaneRequest, LeasedTask, ReceiveLeased
 from celery_lanes.worker.task import LaneTask
@@ -362,7 +362,7 @@ def arguments_of(body: bytes) -> Arguments | None:
     if _ESCAPE in body and any(each in body for each in _ESCAPED):
         return None
     try:
-        payload = orjson.loads(body)
+        payload = loads(body)
     except ValueError:
         return None
     if type(payload) is not list or len(payload) != 3:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
-import orjson
 from redis import Redis
 
 from celery_lanes.leases import LOST, RUNS, field
@@ -272,8 +271,8 @@ def _number(stored: str | bytes) -> int:
 
 def _title(stored: bytes) -> str:
     try:
-        title = orjson.loads(split(stored)[0].partition(b"\n")[0])["headers"].get("argsrepr", "")
-    except (ValueError, LookupError, TypeError, AttributeError):
+        title = json.loads(split(stored)[0].partition(b"\n")[0])["headers"].get("argsrepr", "")
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return ""
     return str(title).strip("()")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-import orjson
+from celery_lanes.protocol.codec import OPT_NON_STR_KEYS, dumps, loads
 
 #: Headers that the publisher sets: the lane keys, the [scope, number] by which the message is remembered as seen, and
 #: the fields of its group (commands.Group).
@@ -75,12 +75,12 @@ def pack(message: dict[str, Any]) -> bytes:
     body, is_binary = _as_text(message["body"], properties.get("body_encoding"))
     if is_binary:
         envelope["binary"] = True
-    return orjson.dumps(envelope, option=orjson.OPT_NON_STR_KEYS) + b"\n" + body
+    return dumps(envelope, option=OPT_NON_STR_KEYS) + b"\n" + body
 
 
 def pack_task(task: str, argsrepr: str, body: bytes, **headers: str) -> bytes:
     """The stored form of a plain JSON task message, without building the message. `body` is in Celery's format."""
-    return orjson.dumps({"headers": {"task": task, "argsrepr": argsrepr, **headers}}) + b"\n" + body
+    return dumps({"headers": {"task": task, "argsrepr": argsrepr, **headers}}) + b"\n" + body
 
 
 def pack_collected(stored: str | bytes, *, interrupts: bool) -> bytes | None:
@@ -104,7 +104,7 @@ def split(stored: bytes) -> list[bytes]:
 def unpack(stored: bytes, *, message_id: str, queue: str, tag: str, lane: dict[str, Any]) -> dict[str, Any]:
     """The message as kombu's `Transport._deliver` expects it. Raises ValueError if `stored` is not a message."""
     line, newline, body = stored.partition(b"\n")
-    envelope = orjson.loads(line)
+    envelope = loads(line)
     if not newline:
         return _foreign(envelope, queue=queue, tag=tag, lane=lane)
     headers = envelope["headers"]
