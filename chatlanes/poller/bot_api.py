@@ -18,8 +18,14 @@ import orjson
 
 from chatlanes.logs.foreign_text import one_line
 from chatlanes.logs.redaction import without_token
-from chatlanes.telegram.http_client import HttpClient, HttpResponse, NoAnswerError
-from chatlanes.telegram.responses import BotApiAnswer, parse_answer, status_line
+from chatlanes.telegram.http_client import (
+    BotApiAnswer,
+    HttpClient,
+    HttpResponse,
+    NoAnswerError,
+    parse_answer,
+    status_line,
+)
 
 #: The limit of the server for one answer.
 BATCH = 100

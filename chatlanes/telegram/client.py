@@ -29,9 +29,9 @@ from requests_toolbelt.multipart.encoder import MultipartEncoder  # type: ignore
 
 from chatlanes import traces
 from chatlanes.logs.redaction import keep_tokens_out_of_logs, without_token
-from chatlanes.telegram import downloads, responses
+from chatlanes.telegram import downloads
 from chatlanes.telegram.errors import BotApiError, ChatId, NetworkError, ServerError
-from chatlanes.telegram.http_client import FILE_LIMITS, HttpClient, HttpResponse, NoAnswerError
+from chatlanes.telegram.http_client import FILE_LIMITS, HttpClient, HttpResponse, NoAnswerError, read_answer
 
 #: The limit for opening a connection, and for each pause while sending.
 CONNECT_TIMEOUT_S = 10.0
@@ -165,7 +165,7 @@ class BotApi:
             status, answer = self._ask(
                 method, chat, "POST", path, HttpResponse.whole, before_send=before_send, **content
             )
-        return responses.read(method, chat, status, answer, self._without_token)
+        return read_answer(method, chat, status, answer, self._without_token)
 
     def download(self, file_path: str, to: Path | None = None) -> bytes:
         """Download a file by the `file_path` from getFile. Returns its content, or b"" if it was written `to` a file.
@@ -184,7 +184,7 @@ class BotApi:
         def take(answer: HttpResponse) -> Any:
             if answer.status == HTTPStatus.OK:
                 return downloads.store(answer.pieces(), to)
-            return responses.read(downloads.METHOD, None, *answer.whole(), self._without_token)
+            return read_answer(downloads.METHOD, None, *answer.whole(), self._without_token)
 
         path = f"/file/bot{self._in_path}/{quote(file_path)}"
         content: bytes = self._ask(downloads.METHOD, None, "GET", path, take, limits=FILE_LIMITS)

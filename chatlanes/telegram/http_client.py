@@ -4,6 +4,9 @@ Each request is sent at most once, without redirects, cookies and ~/.netrc, and 
 before its bytes are sent. The whole response (interim responses, head, body and trailers) is limited in time and in
 size, also after decompression; an error says whether the request may have arrived. Threads and greenlets may share a
 client; a forked child may not use its parent's.
+
+`parse_answer` reads any status and body; `read_answer` returns the result or raises a typed error. The poller has its
+own errors (poller/bot_api.py).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from functools import cache
+from http import HTTPStatus
 from http.cookiejar import DefaultCookiePolicy
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -30,6 +34,8 @@ from urllib3.exceptions import HTTPError, ReadTimeoutError
 from urllib3.util.ssl_ import create_urllib3_context
 
 from chatlanes.logs.foreign_text import one_line
+from chatlanes.telegram.errors import BotApiError, ChatId, ServerError, TooManyRequests, refusal
+from chatlanes.updates.parsing import read as read_json
 
 T = TypeVar("T")
 
@@ -333,3 +339,59 @@ def _tls() -> ssl.SSLContext:
 
 def _too_large(most_bytes: int) -> http.client.HTTPException:
     return http.client.HTTPException(f"the answer is larger than {most_bytes >> 20:,} MiB")
+
+
+class BotApiAnswer(NamedTuple):
+    """A parsed response. `code` is the HTTP status if the response names none of at most three digits; `description` is
+    unchanged.
+    """
+
+    is_ok: bool
+    result: Any
+    has_result: bool
+    code: int
+    description: str | None
+    parameters: dict[str, Any]
+
+
+def parse_answer(status: int, body: bytes) -> BotApiAnswer | None:
+    """None if the response is not from a Bot API, but from a proxy or because BOT_API_URL is wrong."""
+    try:
+        answer = read_json(body)
+    except ValueError:
+        return None
+    if not isinstance(answer, dict) or not isinstance(answer.get("ok"), bool):
+        return None
+    code, parameters, description = (answer.get(name) for name in ("error_code", "parameters", "description"))
+    return BotApiAnswer(
+        answer["ok"],
+        answer.get("result"),
+        "result" in answer,
+        code if type(code) is int and 0 <= code <= 999 else status,
+        description if isinstance(description, str) else None,
+        parameters if isinstance(parameters, dict) else {},
+    )
+
+
+def status_line(status: int) -> str:
+    phrase = HTTPStatus(status).phrase if status in set(HTTPStatus) else "unknown status"
+    return f"{status} {phrase}"
+
+
+def read_answer(method: str, chat: ChatId, status: int, body: bytes, hide: Callable[[str], str] = str) -> Any:
+    """The `result` of the response. Raises the matching BotApiError; `hide` removes secrets from its description."""
+    answer = parse_answer(status, body)
+    if answer is None:
+        raise _of_no_bot_api(method, chat, status)
+    if answer.is_ok:
+        return answer.result
+    description = one_line(hide(answer.description if answer.description is not None else "no description"))
+    raise refusal(method, chat, answer.code, description, answer.parameters)
+
+
+def _of_no_bot_api(method: str, chat: ChatId, status: int) -> BotApiError:
+    """The error for a response that is not from a Bot API. Of its codes only 429 has Telegram's meaning; a 403, for
+    example, does not mean that a user blocked the bot.
+    """
+    kind = TooManyRequests if status == HTTPStatus.TOO_MANY_REQUESTS else ServerError
+    return kind(method, chat, f"{status_line(status)}, not the answer of a Bot API (is BOT_API_URL right?)", status)

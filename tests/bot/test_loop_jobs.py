@@ -14,7 +14,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from celery_lanes.protocol import Store, connect, plain
-from celery_lanes.runtime.retry import Retries
+from celery_lanes.worker.journal import Retries
 from chatlanes.bot.loop_jobs import LoopJob, LoopJobs, getcurrent
 from tests.support.waiting import until
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from celery_lanes.cli import formatting, status
-from celery_lanes.leases.timings import RUN, Times
+from celery_lanes.leases.pending_acks import RUN, Times
 from celery_lanes.protocol import NewMessage, keys, script
 from chatlanes.cli.context import BotContext
 from chatlanes.settings.running_sandbox import DATA, announced

@@ -60,10 +60,10 @@ NAMES = [
     ),
     (stock.QoS, "append ack reject can_consume_max_estimate", "transport.py: LanesQoS"),
     (virtual.QoS, "can_consume", "transport.py: kombu calls it before it reads a channel"),
-    (stock.Channel, "QoS _new_queue _put _get _purge _delete", "channel.py: queues"),
-    (stock.Channel, "basic_consume _basic_cancel active_queues", "channel.py: consumers"),
-    (stock.Channel, "_on_connection_disconnect _close_clients _create_client", "channel.py, fetch.py: connections"),
-    (stock.Channel, "global_keyprefix", "channel.py: publishing"),
+    (stock.Channel, "QoS _new_queue _put _get _purge _delete", "transport.py: queues"),
+    (stock.Channel, "basic_consume _basic_cancel active_queues", "transport.py: consumers"),
+    (stock.Channel, "_on_connection_disconnect _close_clients _create_client", "transport.py, fetch.py: connections"),
+    (stock.Channel, "global_keyprefix", "transport.py: publishing"),
     (stock.Transport, "Channel register_with_event_loop", "transport.py: LanesTransport; release_5_6.py: Transport"),
     (stock, "SentinelChannel SentinelTransport", "transport.py: sentinel"),
     (Connection, "get_transport_cls as_uri transport_options", "install.py, connect.py"),
@@ -77,7 +77,7 @@ NAMES = [
     (BasePool, "is_green uses_semaphore num_processes", "install.py: LanesStep"),
     (PreforkPool, "flush", "pools.py"),
     (GeventPool, "on_stop terminate_job", "shutdown.py"),
-    (stock.Channel, "_put_fanout _get_publish_topic conn_or_acquire", "channel.py: heard_by"),
+    (stock.Channel, "_put_fanout _get_publish_topic conn_or_acquire", "transport.py: heard_by"),
     (EventDispatcher, "send flush _publish", "events.py: TaskEventDispatcher"),
     (AsynPool, "flush maintain_pool _flush_writer", "pools.py"),
     (Pool, "maintain_pool", "pools.py"),
@@ -136,14 +136,14 @@ def test_the_pollers_tables_are_unchanged() -> None:
 
 def test_a_channel_has_the_attributes_that_fetches_use() -> None:
     source = inspect.getsource(virtual.Channel) + inspect.getsource(virtual.Transport)
-    assert "self._active_queues" in source, "channel.py: active_lane_queues reads _active_queues"
+    assert "self._active_queues" in source, "transport.py: active_lane_queues reads _active_queues"
     assert "self.connection._callbacks[queue] = " in source, "fetch.py calls connection._callbacks[queue]"
     assert "self._delivered" in (qos := inspect.getsource(virtual.QoS)), "fetch.py counts qos._delivered"
     assert "self._dirty" in qos, "fetch.py counts qos._dirty"
     assert "cycle" in inspect.getsource(stock.Transport.__init__), "transport.py replaces Transport.cycle"
     assert "arguments" in inspect.getsource(virtual.Channel.queue_declare) or "**kwargs" in inspect.getsource(
         virtual.Channel.queue_declare
-    ), "channel.py: _new_queue receives the arguments of the declaration"
+    ), "transport.py: _new_queue receives the arguments of the declaration"
 
 
 @needs_batches
@@ -151,9 +151,9 @@ def test_a_batch_passes_itself_to_put() -> None:
     for name in ("publish", "flush", "discard", "_check_usable"):
         assert hasattr(stock.PublishBatch, name), "publish_batch.py: LanesBatch"
     parameters = list(inspect.signature(stock.Channel.create_publish_batch).parameters)
-    assert parameters == ["self", "max_size"], "channel.py: create_publish_batch"
+    assert parameters == ["self", "max_size"], "transport.py: create_publish_batch"
     assert "_publish_batch=self" in inspect.getsource(stock.PublishBatch.publish), (
-        "channel.py: _put receives its batch as _publish_batch"
+        "transport.py: _put receives its batch as _publish_batch"
     )
 
 

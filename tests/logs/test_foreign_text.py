@@ -7,8 +7,8 @@ import json
 import pytest
 
 from chatlanes.poller.bot_api import TelegramTroubleError, result_of
-from chatlanes.telegram import responses
 from chatlanes.telegram.errors import BotApiError
+from chatlanes.telegram.http_client import read_answer
 
 HOSTILE = {
     "line breaks": "no\r\n2026-01-01 INFO poller: all is well",
@@ -25,7 +25,7 @@ def test_a_description_is_one_short_printable_line(description: str) -> None:
     with pytest.raises(TelegramTroubleError) as polled:
         result_of("getMe", 400, body)
     with pytest.raises(BotApiError) as called:
-        responses.read("sendMessage", 7, 400, body)
+        read_answer("sendMessage", 7, 400, body)
     for error in (polled.value, called.value):
         assert str(error).isprintable()
         assert len(str(error)) < 400
@@ -44,5 +44,5 @@ def test_a_code_of_400_digits_is_not_shown() -> None:
     with pytest.raises(TelegramTroubleError, match=r"^502 no$"):
         result_of("getMe", 502, body)
     with pytest.raises(BotApiError) as called:
-        responses.read("sendMessage", 7, 502, body)
+        read_answer("sendMessage", 7, 502, body)
     assert (called.value.code, len(str(called.value)) < 100) == (502, True)

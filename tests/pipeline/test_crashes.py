@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from celery_lanes.leases.timings import RECOVERY
+from celery_lanes.leases.pending_acks import RECOVERY
 from celery_lanes.monitoring import inspection
 from celery_lanes.monitoring.histogram import Histogram
 from chatlanes_sandbox.server import start_server

@@ -25,7 +25,7 @@ from celery_lanes.monitoring import inspection
 from celery_lanes.monitoring.inspection import Record
 from celery_lanes.protocol import Store, StoredTimer, keys
 from celery_lanes.protocol.keys import group_of
-from celery_lanes.transport.channel import LANES_ARGUMENT
+from celery_lanes.transport.transport import LANES_ARGUMENT
 from celery_lanes.words import NEUTRAL, Words
 
 COMMANDS = ("check", "dead", "lane", "metrics", "pausing", "status", "timers")

@@ -1,6 +1,7 @@
 """The messages that a worker has leased: in-flight table, pending acks, prefetch, reports and background thread."""
 
 from celery_lanes.leases.in_flight import InFlight, Terminating, id_of, tag_of
+from celery_lanes.leases.pending_acks import BOUNDS_S, LONGER, LOST, RECOVERY, RUN, RUNS, SUM, WAIT, Times, times_field
 from celery_lanes.leases.prefetch import Pool
 from celery_lanes.leases.registry import in_flight_of, start_background, stop_background
 from celery_lanes.leases.reports import (
@@ -15,7 +16,6 @@ from celery_lanes.leases.reports import (
     line_of,
     report_of,
 )
-from celery_lanes.leases.timings import BOUNDS_S, LONGER, LOST, RECOVERY, RUN, RUNS, SUM, WAIT, Times, field
 
 __all__ = [
     "BOUNDS_S",
@@ -38,7 +38,6 @@ __all__ = [
     "ReportChannel",
     "Terminating",
     "Times",
-    "field",
     "id_of",
     "in_flight_of",
     "line_of",
@@ -46,4 +45,5 @@ __all__ = [
     "start_background",
     "stop_background",
     "tag_of",
+    "times_field",
 ]

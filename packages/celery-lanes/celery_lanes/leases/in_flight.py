@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from celery_lanes.leases.pending_acks import Lease, PendingAcks
+from celery_lanes.leases.pending_acks import RECOVERY, RUN, WAIT, Lease, PendingAcks
 from celery_lanes.leases.prefetch import Capacity, Counts, PrefetchEstimator
 from celery_lanes.leases.reports import (
     DELAYED,
@@ -28,7 +28,6 @@ from celery_lanes.leases.reports import (
     Reports,
     Wakeups,
 )
-from celery_lanes.leases.timings import RECOVERY, RUN, WAIT
 from celery_lanes.protocol import MAX_DEATHS, Leased
 from celery_lanes.runtime import clock, threads
 from celery_lanes.words import NEUTRAL, Words

@@ -3,16 +3,60 @@
 Guarantees that each ack stays here until Redis has answered it, whether a fetch or the background thread sends it.
 Otherwise a reconcile would release its message as one that was never received, and it would run again. If the process
 dies, the acks are lost: the leases expire and the messages run again.
+
+Times are counted in histogram buckets, so that the cost of a measurement does not grow with their number, and Redis
+adds up what all workers send. A worker that is killed may not have sent its last second.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_left
+from collections import Counter, deque
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
-from celery_lanes.leases.timings import Times
+from celery_lanes.protocol.keys import group_of
 from celery_lanes.runtime import clock
+
+#: Upper bounds of the buckets, seconds: from a quick handler to the slowest that a user waits for; closer together
+#: around the lease of 15 s, because recovery takes slightly longer than that.
+BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 30, 60, 120, 300, 600)
+#: The bucket above the last bound; and the name under which the sum of all times is kept, in µs.
+LONGER, SUM = "+Inf", "sum"
+
+#: From the append, or the replay, until the handler starts. First runs only.
+WAIT = "wait"
+#: From the start of a handler until its end, whatever the outcome.
+RUN = "run"
+#: From when a worker that died was last known to be alive until the handler of its message starts again.
+RECOVERY = "recovery"
+#: Not a time: the number of runs that lost their lease before they ended.
+LOST, RUNS = "lost", "runs"
+
+
+class Times(Counter[str]):
+    """Field of keys.TIMES -> count, or µs."""
+
+    def note(self, what: str, queue: str, seconds: float) -> None:
+        names = _fields(what, queue)
+        self[names[bisect_left(BOUNDS_S, seconds)]] += 1
+        self[names[-1]] += max(0, round(seconds * 1_000_000))
+
+    def lost(self, queue: str) -> None:
+        """Count a message that lost its lease while it ran."""
+        self[times_field(LOST, RUNS, group_of(queue))] += 1
+
+
+@cache
+def _fields(what: str, queue: str) -> tuple[str, ...]:
+    group = group_of(queue)
+    return tuple(times_field(what, name, group) for name in (*map(str, BOUNDS_S), LONGER, SUM))
+
+
+def times_field(what: str, bound: str, group: str) -> str:
+    return f"{what} {bound} {group}"
+
 
 Lease = tuple[str, str]  # (message id, fence)
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 
 from redis import Redis
 
-from celery_lanes.leases import LOST, RUNS, field
+from celery_lanes.leases import LOST, RUNS, times_field
 from celery_lanes.monitoring.histogram import Histogram, read_times
 from celery_lanes.protocol import Loss, keys
 from celery_lanes.protocol.envelope import split
@@ -235,7 +235,7 @@ def times(client: Redis) -> dict[tuple[str, str], Histogram]:
 
 def lost_runs(client: Redis, group: str) -> int:
     """How many runs lost their lease before they ended."""
-    return _number(client.hget(keys.TIMES, field(LOST, RUNS, group)) or b"")
+    return _number(client.hget(keys.TIMES, times_field(LOST, RUNS, group)) or b"")
 
 
 def counts(client: Redis) -> dict[str, int]:

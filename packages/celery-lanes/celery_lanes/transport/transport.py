@@ -1,23 +1,264 @@
 """kombu's Redis transport with lanes: publish is append, consume is fetch, ack is settle.
 
 Guarantees that a queue declared with QUEUE_ARGUMENTS delivers each lane in order, one message at a time, and that every
-other queue behaves as in stock kombu. Uses private parts of kombu, which tests/lanes/test_contract.py checks.
+other queue behaves as in stock kombu; that a message that does not suit its queue is refused before anything is sent;
+and that purging or deleting a lane queue buries its messages instead of dropping them. fetch.py fetches. Uses private
+parts of kombu, which tests/lanes/test_contract.py checks.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import nullcontext, suppress
+from enum import IntEnum
+from functools import cached_property
+from importlib import import_module
+from queue import Empty
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kombu.connection import Connection, ConnectionPool, PooledConnection
+from kombu.log import get_logger
 from kombu.transport import redis
 from kombu.utils.collections import HashedSeq
+from kombu.utils.encoding import bytes_to_str
 from kombu.utils.eventio import READ
+from kombu.utils.json import dumps, loads
+from redis.exceptions import NoScriptError, RedisError
 
 from celery_lanes.errors import Misconfigured
-from celery_lanes.protocol import keys
-from celery_lanes.transport import release_5_6
-from celery_lanes.transport.channel import LaneChannelMixin, Order
-from celery_lanes.transport.fetch import WAKE
+from celery_lanes.leases import InFlight, in_flight_of, start_background
+from celery_lanes.protocol import Store, connect_like, envelope, keys
+from celery_lanes.runtime import clock
+from celery_lanes.transport import publish, release_5_6
+from celery_lanes.transport.fetch import WAKE, FetchLoop, unpack
+
+#: A queue with this argument is a lane queue: Queue("orders", queue_arguments=QUEUE_ARGUMENTS).
+LANES_ARGUMENT = "x-lanes"
+QUEUE_ARGUMENTS = {LANES_ARGUMENT: True}
+#: A lane queue that also has this argument is emptied at each fetch before any other queue is read.
+FIRST_ARGUMENT = "x-lanes-first"
+FIRST_QUEUE_ARGUMENTS = {LANES_ARGUMENT: True, FIRST_ARGUMENT: True}
+#: A lane queue that also has this argument is read only while no other queue has ready messages, and its messages take
+#: at most half of the slots of a worker.
+LAST_ARGUMENT = "x-lanes-last"
+LAST_QUEUE_ARGUMENTS = {LANES_ARGUMENT: True, LAST_ARGUMENT: True}
+
+
+logger = get_logger(__name__)
+
+_REDIS_ERRORS = (RedisError, OSError)
+
+_StockChannel: Any = redis.Channel if TYPE_CHECKING else object
+
+
+class Order(IntEnum):
+    """When a queue is read."""
+
+    FIRST = 0
+    ORDINARY = 1
+    LAST = 2
+
+
+class QueuesToRead(NamedTuple):
+    """Queues by the order in which they are read."""
+
+    first: list[str]
+    ordinary: list[str]
+    last: list[str]
+
+
+def order_of(arguments: dict[str, Any]) -> Order:
+    if arguments.get(LAST_ARGUMENT):
+        return Order.LAST
+    return Order.FIRST if arguments.get(FIRST_ARGUMENT) else Order.ORDINARY
+
+
+class LaneChannelMixin(_StockChannel):
+    """Adds lane queues to one of kombu's Redis channels."""
+
+    connection: Any
+    _active_queues: list[str]
+    #: The number of receivers of the last fanout message (an event, a remote command). None: unknown.
+    heard_by: int | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.fetch_loop = FetchLoop(self)
+        super().__init__(*args, **kwargs)
+        if self.global_keyprefix:
+            self.close()
+            raise Misconfigured(
+                "lanes do not work with the transport option global_keyprefix: their scripts do not add the prefix. "
+                "Give each app its own database (redis://host/1)"
+            )
+
+    @cached_property
+    def in_flight(self) -> InFlight:
+        return in_flight_of(self.connection.client)
+
+    @cached_property
+    def store(self) -> Store:
+        return Store(connect_like(self.connection.client))
+
+    # -- lane queues and ordinary queues
+
+    def _new_queue(self, queue: str, **kwargs: Any) -> Any:
+        arguments = kwargs.get("arguments") or {}
+        if arguments.get(LANES_ARGUMENT):
+            self.connection.lane_queues[queue] = order_of(arguments)
+        return super()._new_queue(queue, **kwargs)
+
+    def _is_lane_queue(self, queue: str) -> bool:
+        return self.connection is not None and queue in self.connection.lane_queues
+
+    @property
+    def active_queues(self) -> list[str]:
+        """The ordinary queues, which stock kombu consumes with BRPOP."""
+        return [queue for queue in super().active_queues if not self._is_lane_queue(queue)]
+
+    @property
+    def active_lane_queues(self) -> list[str]:
+        """The lane queues, in the order in which they are read."""
+        queues = [queue for queue in dict.fromkeys(self._active_queues) if self._is_lane_queue(queue)]
+        return sorted(queues, key=self.connection.lane_queues.__getitem__)
+
+    def queues_to_read(self) -> QueuesToRead:
+        """The active lane queues by the order in which they are read. If there are only last ones, they are ordinary
+        ones: there is nothing to wait for.
+        """
+        by_order: dict[Order, list[str]] = {order: [] for order in Order}
+        for queue in self.active_lane_queues:
+            by_order[self.connection.lane_queues[queue]].append(queue)
+        if not by_order[Order.FIRST] and not by_order[Order.ORDINARY]:
+            return QueuesToRead([], by_order[Order.LAST], [])
+        return QueuesToRead(*by_order.values())
+
+    # -- publishing
+
+    def create_publish_batch(self, max_size: int) -> Any:
+        """Called by kombu 5.7, which has batches."""
+        return import_module("celery_lanes.transport.publish_batch").LanesBatch(self, max_size)
+
+    def _put(self, queue: str, message: dict[str, Any], **kwargs: Any) -> None:
+        if not self._is_lane_queue(queue):
+            publish.check_ordinary(queue, message)
+            super()._put(queue, message, **kwargs)
+            return
+        new, at_ms = publish.row(queue, message), publish.due_ms(message)
+        batch = kwargs.get("_publish_batch")
+        if batch is not None:
+            batch.append(new, at_ms)
+            return
+        try:
+            if at_ms is None:
+                self.store.append([new])
+            else:
+                self.store.schedule(new, *publish.timer_of(new.id), at_ms=at_ms)
+        except _REDIS_ERRORS:
+            message["headers"][envelope.UNCERTAIN] = True
+            raise
+
+    def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **kwargs: Any) -> None:
+        """Like kombu's, but keeps the number of receivers."""
+        if kwargs.get("_publish_batch") is not None:
+            super()._put_fanout(exchange, message, routing_key, **kwargs)
+            return
+        payload = dumps(message)
+        with self.conn_or_acquire() as client:
+            topics = self._get_publish_topics(exchange, routing_key)
+            self.heard_by = sum(client.publish(topic, payload) for topic in topics)
+
+    # -- queues as a whole
+
+    def _purge(self, queue: str) -> int:
+        if self._is_lane_queue(queue):
+            return self.store.purge(queue)
+        return int(super()._purge(queue))
+
+    def _delete(self, queue: str, *args: Any, **kwargs: Any) -> None:
+        if self._is_lane_queue(queue):
+            self.store.purge(queue)
+        # A closing channel deletes its private queues. It may be closing because Redis fails, so errors are ignored.
+        with suppress(*_REDIS_ERRORS) if self._closing else nullcontext():
+            super()._delete(queue, *args, **kwargs)
+
+    def _get(self, queue: str) -> dict[str, Any]:
+        """For `queue.get()`: fetches one message, which stays leased until it is acknowledged."""
+        if not self._is_lane_queue(queue):
+            return super()._get(queue)
+        start_background(self.in_flight, self.connection.client)
+        asked_s = clock.now_s()
+        fetched = self.store.turn([queue], holder=self.in_flight.holder, lease_ms=self.in_flight.lease_ms, room=1)
+        for held in self.in_flight.finish_fetch(fetched.leased, asked_s, suspects_wait=fetched.suspects):
+            self.in_flight.claim(held.tag, starts=True)
+        for leased in fetched.leased:
+            return unpack(leased, asked_s + self.in_flight.lease_s)
+        raise Empty
+
+    # -- consuming
+
+    def basic_consume(self, queue: str, *args: Any, **kwargs: Any) -> Any:
+        consumer_tag = super().basic_consume(queue, *args, **kwargs)
+        if self._is_lane_queue(queue):
+            self.fetch_loop.start()
+        return consumer_tag
+
+    def _basic_cancel(self, consumer_tag: str) -> Any:
+        before = self.active_lane_queues
+        result = super()._basic_cancel(consumer_tag)
+        after = self.active_lane_queues
+        if cancelled := set(before) - set(after):
+            self.fetch_loop.cancel(cancelled, is_last=not after)
+        return result
+
+    def _brpop_read(self, **options: Any) -> bool:
+        """Like kombu's, which would end the worker at an invalid message in an ordinary queue."""
+        try:
+            try:
+                found = self.client.parse_response(self.client.connection, "BRPOP", **options)
+            except self.connection_errors:
+                self.client.connection.disconnect()
+                raise
+            if not found:
+                raise Empty
+            queue = bytes_to_str(found[0]).rsplit(self.sep, 1)[0]
+            self._queue_cycle.rotate(queue)
+            self._deliver_ordinary(queue, found[1])
+            return True
+        finally:
+            self._in_poll = None
+            self._flush_brpop_reauth()
+
+    def _deliver_ordinary(self, queue: str, stored: bytes) -> None:
+        """Deliver a message of an ordinary queue. An invalid one is logged, without its content, and dropped: any
+        program may have written it.
+        """
+        tag: Any = None
+        try:
+            message = loads(bytes_to_str(stored))
+            tag = message["properties"]["delivery_tag"]
+            self.connection._deliver(message, queue)
+        except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
+            kind = type(error).__name__
+            logger.error("lanes: dropped an invalid message of %d bytes from %s: %s", len(stored), queue, kind)
+            if isinstance(tag, str) and tag in self.qos._delivered:
+                self.basic_reject(tag, requeue=False)
+
+    def maybe_refresh_binding_expiry(self) -> None:
+        """A failover may drop kombu's script after kombu has checked that Redis has it. The next refresh loads it."""
+        with suppress(NoScriptError):
+            super().maybe_refresh_binding_expiry()
+
+    def _on_connection_disconnect(self, connection: Any) -> None:
+        self.fetch_loop.on_disconnect(connection)
+        super()._on_connection_disconnect(connection)
+
+    def close(self) -> None:
+        """Close the channel, also if Redis fails: an open connection would still be polled."""
+        self.fetch_loop.close()
+        try:
+            super().close()
+        except _REDIS_ERRORS:  # reading the answer to its last BRPOP failed; the second attempt does not wait for one
+            super().close()
+
 
 stock: Any = release_5_6 if release_5_6.IS_KOMBU else redis
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from celery_lanes.leases.timings import RUN, WAIT, Times
+from celery_lanes.leases.pending_acks import RUN, WAIT, Times
 from celery_lanes.protocol import MAX_DEATHS, Fetched, Leased, NewMessage, Store, keys
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
