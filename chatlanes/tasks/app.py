@@ -20,6 +20,7 @@ from chatlanes.tasks import flower
 from chatlanes.tasks.settings import ORDINARY_QUEUE, broadcast_queues, celery_options, express_queues, settings
 from chatlanes.updates.deployments import ForeignDeployment, Presence
 from chatlanes.updates.queues import left_behind, unknown
+from chatlanes.updates.timer_texts import TIMER_TEXTS
 from chatlanes.updates.words import WORDS
 
 logger = get_task_logger(__name__)
@@ -46,7 +47,13 @@ class BotApp(Celery):
 
 
 app = BotApp("chatlanes", log=worker_log)
-lanes.install(app, fast=lambda: settings().fast == "1", words=WORDS, commands="chatlanes.cli.commands:BotCommands")
+lanes.install(
+    app,
+    fast=lambda: settings().fast == "1",
+    words=WORDS,
+    commands="chatlanes.cli.commands:BotCommands",
+    timer_texts=TIMER_TEXTS,
+)
 app.add_defaults(celery_options)
 
 

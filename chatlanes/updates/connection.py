@@ -8,8 +8,9 @@ from typing import Any
 
 from redis import Redis
 
-from celery_lanes.protocol import connect
+from celery_lanes.protocol import connect, use_texts
 from chatlanes.settings import Settings
+from chatlanes.updates.timer_texts import TIMER_TEXTS
 
 
 def ssl_options(settings: Settings) -> dict[str, Any] | None:
@@ -21,5 +22,6 @@ def ssl_options(settings: Settings) -> dict[str, Any] | None:
 
 
 def connect_to(settings: Settings, timeout_s: float = 5.0) -> Redis:
-    """A client of the configured server. It connects at its first command."""
+    """A client of the configured server. It connects at its first command, and its scripts read the timers of bots."""
+    use_texts(TIMER_TEXTS)
     return connect(settings.redis_url, ssl=ssl_options(settings), master=settings.sentinel_master, timeout_s=timeout_s)

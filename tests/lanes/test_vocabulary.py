@@ -16,7 +16,7 @@ FOREIGN = re.compile(
 #: Servers and free ports for tests come from the sandbox; the environment of tests/ is that of the repository.
 STARTER = re.compile(r"^from chatlanes_sandbox\.(?:server|ports) import .*$", re.MULTILINE)
 #: About connections of both packages: they share the server and its certificates.
-OF_BOTH = {"test_tls.py", "test_vocabulary.py", "timer_packing.lua", "test_timers.py", "pyproject.toml"}
+OF_BOTH = {"test_tls.py", "test_vocabulary.py", "test_timers.py", "pyproject.toml"}
 
 SOURCES = sorted(
     file

@@ -15,8 +15,9 @@ from typing import Any
 
 from redis import Redis
 
-from celery_lanes.protocol import Store, connect, keys
+from celery_lanes.protocol import Store, connect, keys, use_texts
 from chatlanes.updates.routing import keys_of, queue_of
+from chatlanes.updates.timer_texts import TIMER_TEXTS
 from chatlanes_sandbox.simulator import Simulator
 from tests.support import bots, history
 from tests.support.process import Process
@@ -66,6 +67,7 @@ class Pipeline:
     secret = SECRET
 
     def __init__(self, directory: Path, simulator: Simulator, redis_url: str, **settings: object) -> None:
+        use_texts(TIMER_TEXTS)
         self.directory = directory
         self.simulator = simulator
         self.redis: Redis = connect(redis_url, master=str(settings.get("SENTINEL_MASTER", "")) or None)

@@ -21,8 +21,9 @@ from bench.measure.harness import BenchProcess, Harness, emptied
 from bench.measure.scale import QUEUES, READY
 from bench.measure.usage import idle_cpu_s
 from bench.systems.backlogs import LanesSide, lane_message, worker
-from celery_lanes.protocol import NewMessage, Store
+from celery_lanes.protocol import NewMessage, Store, use_texts
 from chatlanes.updates.intake import pack_update
+from chatlanes.updates.timer_texts import TIMER_TEXTS
 
 BYTES = Goal("value", "at most", 400)
 LATE_MS = Goal("value", "at most", 1_000)
@@ -60,6 +61,7 @@ def run(harness: Harness) -> list[Result]:
 
 def _fill(client: Redis, count: int) -> float:
     """Bytes for each timer."""
+    use_texts(TIMER_TEXTS)
     store = Store(client)
     store.schedule(NewMessage("first", "updates.0", b"", []), "first", "x", in_ms=HOUR_MS)  # loads the script
     before = _memory(client)

@@ -18,6 +18,7 @@ from celery_lanes.errors import (
     PublishRefused,
     RedisAway,
     ServerUnfit,
+    UnknownVersion,
 )
 from celery_lanes.install import Lanes, install
 from celery_lanes.protocol import Begun, Delete, Group, Kind, Move, Noted, Outcome, PreviousCall, Set
@@ -51,6 +52,7 @@ __all__ = [
     "RedisAway",
     "ServerUnfit",
     "Set",
+    "UnknownVersion",
     "headers",
     "install",
 ]

@@ -42,8 +42,20 @@ class PublishRefused(LanesError, ClickException, ValueError):  # noqa: N818 - se
     """
 
 
+class UnknownVersion(LanesError):  # noqa: N818 - see above
+    """A newer release has stored this. It is left as it is."""
+
+
 class Misconfigured(LanesError):  # noqa: N818 - see above
     """The configuration of the app would break the order of lanes, so the worker does not start."""
+
+
+def unknown_texts(version: int) -> str:
+    """What is wrong with a timer that cannot be read, and what to do."""
+    return (
+        f"is packed with version {version} of its app's texts, which this process does not know: start the release "
+        "that set it, or a newer one, and stop this one"
+    )
 
 
 def complaint(error: Exception) -> str:

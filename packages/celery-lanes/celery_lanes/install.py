@@ -23,7 +23,7 @@ from celery_lanes.errors import Misconfigured
 from celery_lanes.leases import InFlight, Pool, ReportChannel, in_flight_of
 from celery_lanes.monitoring import log_filters
 from celery_lanes.monitoring.events import GatherEvents, show_events_in_banner
-from celery_lanes.protocol import Store, check_server, connect_like
+from celery_lanes.protocol import Store, Texts, check_server, connect_like, use_texts
 from celery_lanes.transport import publish, release_5_6
 from celery_lanes.transport.transport import LanesConnection, LanesTransport
 from celery_lanes.words import NEUTRAL, Words
@@ -91,7 +91,12 @@ class Lanes:
 
 
 def install(
-    app: Celery, *, fast: bool | Callable[[], bool] = True, words: Words = NEUTRAL, commands: str = ""
+    app: Celery,
+    *,
+    fast: bool | Callable[[], bool] = True,
+    words: Words = NEUTRAL,
+    commands: str = "",
+    timer_texts: Texts = (),
 ) -> Lanes:
     """Make an app's lane queues keep their order; `app.lanes` and the return value give access to the store.
 
@@ -99,7 +104,9 @@ def install(
     Without them every promise holds, with Celery's own pools, requests and tracer.
     A package that builds on lanes gives its own `words` for log lines and commands, and in `commands` the path
     (`module:class`) of a subclass of celery_lanes.cli.context.Context, which extends `celery -A … lanes`.
+    `timer_texts` are texts that many of its timers contain, by version; they take one byte each in Redis (use_texts).
     """
+    use_texts(timer_texts)
     app.amqp.Connection = LanesConnection
     app._pool = app.amqp._producer_pool = None  # those of an app that has connected before
     app.send_task = partial(_send_task, app)

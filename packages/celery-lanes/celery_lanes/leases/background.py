@@ -17,6 +17,7 @@ from kombu.log import get_logger
 from redis import Redis
 from redis.exceptions import RedisError
 
+from celery_lanes.errors import unknown_texts
 from celery_lanes.leases.in_flight import InFlight
 from celery_lanes.leases.pending_acks import AckBatch
 from celery_lanes.protocol import Store, Witness
@@ -227,6 +228,9 @@ class Recoverer:
             self._witness.compare(self._store, known, swept.history)
         if swept.set_back_ms:
             logger.warning("lanes: the clock of Redis was set back by %.1f s", swept.set_back_ms / 1000)
+        if swept.postponed:
+            what = unknown_texts(swept.unknown_version)
+            logger.error("lanes: postponed %d timers by 5 s, because one %s", swept.postponed, what)
         if swept.expired:
             logger.warning("lanes: %d leases expired; their messages are handed out again", swept.expired)
         next_s = min(SWEEP_EVERY_S, in_flight.lease_s * SWEEP_EVERY_OF_LEASE)

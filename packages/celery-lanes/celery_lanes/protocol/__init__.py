@@ -22,7 +22,7 @@ from celery_lanes.protocol.messages import (
     check_once,
     only_seen,
 )
-from celery_lanes.protocol.scripts import Argument, Command, Script, digest, plain, script
+from celery_lanes.protocol.scripts import Argument, Command, Script, Texts, digest, plain, script, use_texts
 from celery_lanes.protocol.server import Durability, Durable, advice, check_server, durability
 from celery_lanes.protocol.verbs import (
     MAX_DEATHS,
@@ -80,6 +80,7 @@ __all__ = [
     "Store",
     "StoredTimer",
     "Swept",
+    "Texts",
     "UnawaitedCommand",
     "Witness",
     "Write",
@@ -95,5 +96,6 @@ __all__ = [
     "only_seen",
     "plain",
     "script",
+    "use_texts",
     "witness_of",
 ]

@@ -83,6 +83,18 @@ def pack_task(task: str, argsrepr: str, body: bytes, **headers: str) -> bytes:
     return dumps({"headers": {"task": task, "argsrepr": argsrepr, **headers}}) + b"\n" + body
 
 
+#: Texts of stored messages that many timers contain, as version 1 of use_texts. An app puts its own beside them.
+TIMER_TEXTS = (
+    (
+        "",
+        '{"headers":{"task":"',
+        '","argsrepr":"',
+        '"}}\n[[',
+        ',{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]',
+    ),
+)
+
+
 def pack_collected(stored: str | bytes, *, interrupts: bool) -> bytes | None:
     """The stored form of a message of a group. None: it cannot belong to one, because it contains a separator."""
     plain = stored.encode() if isinstance(stored, str) else stored

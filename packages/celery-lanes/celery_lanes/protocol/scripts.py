@@ -4,6 +4,7 @@ Guarantees that a call which does not match the header raises TypeError before a
 In a header, `-- ARGV  holder lease_ms` names the fixed arguments, `--       then id fence, …` the group that repeats,
 and `-- With  gaps ending` the chunks of lua/lib that the file needs after the prelude. Of these chunks, a script has
 those definitions that its verb reaches, because Redis builds every function of a script again in each call.
+So only scripts that pack or read timers have the texts of the app (`use_texts`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, Generic, NamedTuple, TypeVar
+
+from celery_lanes.protocol.envelope import TIMER_TEXTS
 
 _FIXED = re.compile(r"^-- ARGV  (.*)$", re.MULTILINE)
 _WITH = re.compile(r"^-- With  ([\w ]+)$", re.MULTILINE)
@@ -41,6 +44,7 @@ class Script:
         verb = _read(name, package)
         self.name = name
         found = [each for chunk in ["prelude", *chunks(name, package)] for each in definitions(chunk, package)]
+        found.insert(0, _texts_definition())
         self.source = "".join(each.text for each in reached(verb, found)) + verb
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
         self.fixed, self.group = _contract(name, verb)
@@ -65,6 +69,43 @@ class Script:
                 raise TypeError(f"{self.name}.lua repeats {self.group}, not {values!r}")
             command.extend(values)
         return command
+
+
+#: For each version of an app's dictionary, the texts in the order of their codes (lua/lib/timer_packing.lua).
+Texts = tuple[tuple[str, ...], ...]
+_texts: Texts = TIMER_TEXTS
+#: The codes are the control characters from 11 to 29.
+MOST_TEXTS = 19
+
+
+def use_texts(versions: Texts) -> None:
+    """Sets the texts that many timers of this process contain, by version; the last version packs. An empty text has no
+    meaning.
+
+    A version that a release has used is never changed, nor continued: its codes are in Redis. A release that does not
+    know a version postpones its timers. Raises ValueError for too many texts, or if the process has other ones.
+    """
+    global _texts
+    if versions in ((), _texts):
+        return
+    if _texts != TIMER_TEXTS:
+        raise ValueError("the apps of a process share the texts of their timers: give both the same timer_texts")
+    if any(len(texts) > MOST_TEXTS for texts in versions):
+        raise ValueError(f"timer_texts: each version has at most {MOST_TEXTS} texts")
+    _texts = versions
+    script.cache_clear()
+    digest.cache_clear()
+
+
+def _texts_definition() -> Definition:
+    versions = ", ".join("{ " + ", ".join(map(_quoted, texts)) + " }" for texts in _texts)
+    return Definition({"TEXTS"}, set(), f"local TEXTS = {{ {versions} }}\n")
+
+
+def _quoted(text: str) -> str:
+    """As a string of Lua."""
+    plain = "".join(chr(c) if 32 <= c < 127 and c not in b"'\\" else f"\\{c:03d}" for c in text.encode())
+    return f"'{plain}'"
 
 
 def _as_it_is(answer: Any) -> Any:
@@ -151,8 +192,8 @@ def script(name: str, package: str = LANES) -> Script:
 
 @cache
 def digest(package: str = LANES) -> str:
-    """The same in two processes whose scripts are the same."""
+    """The same in two processes whose scripts, and the texts of their timers, are the same."""
     lua = files(package) / "lua"
     found = [file for folder in (lua, lua / "lib") for file in folder.iterdir() if file.is_file()]
     sources = sorted((file.name, file.read_text()) for file in found)
-    return hashlib.sha1(repr(sources).encode(), usedforsecurity=False).hexdigest()[:12]
+    return hashlib.sha1(repr((sources, _texts)).encode(), usedforsecurity=False).hexdigest()[:12]

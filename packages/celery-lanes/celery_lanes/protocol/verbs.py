@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from celery_lanes.errors import LeaseLost
+from celery_lanes.errors import LeaseLost, UnknownVersion, unknown_texts
 from celery_lanes.protocol import keys
 from celery_lanes.protocol.messages import (
     Guard,
@@ -328,6 +328,9 @@ class Swept:
     next_ms: int | None
     history: History | None = field(default=None, compare=False)
     set_back_ms: int = 0
+    #: Due timers that could not be read, and were postponed, and the version of the texts of one of them (scripts.py).
+    postponed: int = 0
+    unknown_version: int = 0
 
 
 def sweep(lease_ms: int, holder: str = "", slots: int = 0) -> Command[Swept]:
@@ -339,8 +342,8 @@ def sweep(lease_ms: int, holder: str = "", slots: int = 0) -> Command[Swept]:
 
 
 def _swept(answer: list[Any]) -> Swept:
-    expired, due, next_ms, history, set_back_ms = answer
-    return Swept(expired, due, None if next_ms < 0 else next_ms, _history(history), set_back_ms)
+    expired, due, next_ms, history, *rest = answer
+    return Swept(expired, due, None if next_ms < 0 else next_ms, _history(history), *rest)
 
 
 def repair(cursor: str, lease_ms: int) -> Command[tuple[str, int]]:
@@ -560,11 +563,13 @@ def cancel(owner: str, name: str) -> Command[bool]:
 
 def timers_of(owners: Sequence[tuple[str, str]]) -> Command[tuple[list[tuple[str, str]], list[StoredTimer]]]:
     """Timers of owners, each with a cursor, first "0". Returns the owners of which more are left, with their next
-    cursors, and the timers that were found.
+    cursors, and the timers that were found. Raises UnknownVersion.
     """
 
     def read(answer: list[Any]) -> tuple[list[tuple[str, str]], list[StoredTimer]]:
-        cursors, *flat = answer
+        cursors, unknown_version, *flat = answer
+        if unknown_version:
+            raise UnknownVersion(f"a timer {unknown_texts(unknown_version)}")
         left = [(owner, cursor.decode()) for (owner, _), cursor in zip(owners, cursors, strict=True) if cursor]
         return left, _timers(flat)
 

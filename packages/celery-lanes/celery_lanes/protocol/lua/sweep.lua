@@ -5,7 +5,8 @@
 -- ARGV  lease_ms limit holder slots
 --       `holder` (may be empty) counts as alive for one lease, with this many `slots`
 -- Returns {expired, due, ms until the next one is due (-1: none is leased, delayed, collected or set),
---       history, ms by which the clock was set back since the last sweep (0: it was not)}
+--       history, ms by which the clock was set back since the last sweep (0: it was not), how many due timers could
+--       not be read and were postponed, the version of the texts of one of them}
 local lease_ms, limit, holder, slots = unpack(ARGV, 1, 4)
 lease_ms, limit = tonumber(lease_ms), tonumber(limit)
 
@@ -107,4 +108,4 @@ for _, zset in ipairs({ LEASES, DELAYED, COLLECTING, TIMERS }) do
   local first = redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2]
   if first and (next_ms < 0 or first - now_ms < next_ms) then next_ms = math.max(math.ceil(first - now_ms), 0) end
 end
-return { expired, due, next_ms, history(), set_back_ms }
+return { expired, due, next_ms, history(), set_back_ms, step.postponed, step.unknown_version }

@@ -2,11 +2,12 @@
 -- With  timers
 -- KEYS  none
 -- ARGV  owner cursor, once for each owner; `cursor` is 0 at first
--- Returns {the cursor of each owner for the next call, empty if all of its timers were returned}, then for each timer
---       owner, name, when it is due (ms), id, queue, lanes, stored form; a timer may be returned twice
+-- Returns {the cursor of each owner for the next call, empty if all of its timers were returned}, the version of the
+--       texts of a timer that could not be read (0: all could), then for each timer owner, name, when it is due (ms), id,
+--       queue, lanes, stored form; a timer may be returned twice
 local MOST, VALUES = 50, 7
 local cursors = {}
-local found = { cursors }
+local found = { cursors, 0 }
 
 local function add(owner, fields)
   local due_ms = timer_of(owner, fields) and redis.call('ZSCORE', TIMERS, owner .. '\n' .. fields[1])
@@ -33,4 +34,5 @@ for i = 1, #ARGV, 2 do
   local owner, cursor = unpack(ARGV, i, i + 1)
   cursors[#cursors + 1] = #found > MOST * VALUES and cursor or add_all(owner, cursor)
 end
+found[2] = step.unknown_version
 return found

@@ -1,30 +1,16 @@
--- timer_packing: texts that many timers contain are stored as one control character each: those below, and the owner of
--- the timer, its name, and the ends of the owner, such as the numbers of a bot and a chat. JSON contains no control
--- characters but the newline, which is none of them. A text with other ones is stored as it is, after RAW.
+-- timer_packing: texts that many timers contain are stored as one control character each: the owner of the timer, its
+-- name, the ends of the owner, such as the numbers of a shop and a customer, and the TEXTS of the app (scripts.py). JSON
+-- contains no control characters but the newline, which is none of them. A text with other ones is stored as it is,
+-- after RAW.
+-- TEXTS has a list for each version; the last one packs. A packed text begins with VERSION, its version and VERSION.
+-- One without texts of the app, or with those of version 1, does not, so it is as in the first release.
 
-local RAW, FIRST, CODES = '\31', 10, '[\1-\9\11-\31]'
--- Of the stored form of a task (pack_task in envelope.py), and of the content of a bot's timer (chatlanes/bot/timers.py).
-local COMMON = {
-  '{"headers":{"task":"tasks.update","argsrepr":"(timer, chat ',
-  '{"headers":{"task":"',
-  '","argsrepr":"',
-  '"}}\n[[',
-  ',{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]',
-  '{"timer":{"name":"',
-  ',"data":',
-  ',"chat":{"id":',
-  ',"type":"private"}',
-  ',"type":"supergroup"}',
-  ',"from":{"id":',
-}
-local TEXT_OF = {}
-for i, text in ipairs(COMMON) do TEXT_OF[string.char(FIRST + i)] = text end
-local OTHERS = { __index = TEXT_OF }
+local RAW, VERSION, FIRST, CODES = '\31', '\30', 10, '[\1-\9\11-\31]'
 
--- The text of each code in the timers with this owner and name.
+-- The text of each code that is not the app's, in the timers with this owner and name.
 local function texts_of(owner, name)
   local ends = { string.match(owner, '^[^/: ]+'), string.match(owner, '[^/: ]+$') }
-  return setmetatable({ ['\1'] = owner, ['\2'] = name, ['\3'] = ends[1], ['\4'] = ends[2] }, OTHERS)
+  return { ['\1'] = owner, ['\2'] = name, ['\3'] = ends[1], ['\4'] = ends[2] }
 end
 
 local function replace(text, literal, by)
@@ -39,12 +25,23 @@ end
 
 local function pack_text(text, texts)
   if string.find(text, CODES) then return RAW .. text end
-  for i = FIRST + 1, FIRST + #COMMON do text = replace(text, texts[string.char(i)], string.char(i)) end
-  for i = 1, 4 do text = replace(text, texts[string.char(i)], string.char(i)) end
-  return text
+  local packed = text
+  for i, common in ipairs(TEXTS[#TEXTS] or {}) do packed = replace(packed, common, string.char(FIRST + i)) end
+  local prefix = #TEXTS > 1 and packed ~= text and VERSION .. #TEXTS .. VERSION or ''
+  for i = 1, 4 do packed = replace(packed, texts[string.char(i)], string.char(i)) end
+  return prefix .. packed
 end
 
+-- Returns nil and the version if a code of it has no text here.
 local function unpack_text(text, texts)
   if string.sub(text, 1, 1) == RAW then return string.sub(text, 2) end
-  return (string.gsub(text, CODES, texts))
+  local version, packed = string.match(text, '^' .. VERSION .. '(%d+)' .. VERSION .. '(.*)$')
+  local known, is_known = TEXTS[tonumber(version or 1)] or {}, true
+  local plain = string.gsub(packed or text, CODES, function(code)
+    local found = texts[code] or known[string.byte(code) - FIRST]
+    is_known = is_known and (found or '') ~= ''
+    return found
+  end)
+  if is_known then return plain end
+  return nil, tonumber(version or 1)
 end

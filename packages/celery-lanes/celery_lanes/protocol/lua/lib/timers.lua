@@ -38,11 +38,20 @@ local function add_timer(owner, name, ...)
   add_record(owner, name, fields)
 end
 
--- Returns id, queue, lanes and stored form; nothing without all fields.
+-- The version of the texts by which the last timer that could not be read is packed; 0: all could be read.
+step.unknown_version = 0
+
+-- Returns id, queue, lanes and stored form; nothing without all fields, or if its version is not known.
 local function timer_of(owner, fields)
   if not fields or #fields < TIMER_FIELDS then return end
-  local texts, plain = texts_of(owner, fields[1]), {}
-  for i = 2, TIMER_FIELDS do plain[i - 1] = unpack_text(fields[i], texts) end
+  local texts, plain, unknown = texts_of(owner, fields[1]), {}, nil
+  for i = 2, TIMER_FIELDS do
+    plain[i - 1], unknown = unpack_text(fields[i], texts)
+    if unknown then
+      step.unknown_version = unknown
+      return
+    end
+  end
   return unpack(plain)
 end
 
@@ -121,6 +130,17 @@ local function assign_timer(timer, to, id, queue, lanes, stored)
   count('scheduled', -1) -- it is not another one
 end
 
+-- A timer that another release packed is stored again, and due again after this time: a worker of that release may be
+-- running, and fires it then.
+local POSTPONED_MS = 5000
+step.postponed = 0
+
+local function postpone(timer, owner, name, fields)
+  add_record(owner, name, fields)
+  redis.call('ZADD', TIMERS, due_in(POSTPONED_MS), timer)
+  step.postponed = step.postponed + 1
+end
+
 -- Due timers join their lanes, in the order of their times. Those of tasks with an eta may be successors.
 local function fire_due(limit)
   if not step.is_any_timer_set then return end
@@ -137,8 +157,11 @@ local function fire_due(limit)
   for _, timer in ipairs(due) do
     local owner, name = owner_and_name(timer)
     redis.call('ZREM', TIMERS, timer)
-    local id, queue, lanes, stored = timer_of(owner, owner and taken[owner][name])
-    if id and add_message(id, queue, lanes, stored) then
+    local fields = owner and taken[owner][name]
+    local id, queue, lanes, stored = timer_of(owner, fields)
+    if fields and fields[TIMER_FIELDS] and not id then
+      postpone(timer, owner, name, fields)
+    elseif id and add_message(id, queue, lanes, stored) then
       fired = fired + 1
     elseif timer == 'task ' .. (id or '') .. '\neta' and set_successor(id, queue, lanes, stored) then
       succeeding = succeeding + 1
