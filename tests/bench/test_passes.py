@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bench.passes import MOST_LUA, MOST_PYTHON, measure
 
 
+@pytest.mark.slow
 def test_one_update_passes_a_bounded_number_of_files() -> None:
     passed = measure()
     # Neither process is missed

@@ -131,6 +131,7 @@ def test_the_package_of_a_missing_framework_is_named(write, monkeypatch, module,
         load_bot(f"bot_{module}:bot")
 
 
+@pytest.mark.slow
 def test_async_bot_is_refused_with_gevent(write):
     write("bot_green", "async def handle(ctx): pass")
     code = """

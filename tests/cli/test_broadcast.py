@@ -71,6 +71,7 @@ def test_a_file_that_is_not_a_list_of_chats_starts_nothing(
     assert list(cli.client.scan_iter("broadcast*")) == []
 
 
+@pytest.mark.slow
 def test_a_broadcast_whose_id_cannot_be_printed_does_not_start(cli: Cli, redis_url: str, tmp_path: Path) -> None:
     (tmp_path / "chats.txt").write_text("7\n")
     command = [sys.executable, "-m", "chatlanes", "lanes", "broadcast", "start", "--to", "chats.txt", *SAYS_HI]

@@ -174,6 +174,7 @@ def test_unreachable_redis_of_chatlanes_names_the_setting(tmp_path: Path, sandbo
     assert ended.stderr.endswith(f" 127.0.0.1:1. Connection refused. {advice}\n")
 
 
+@pytest.mark.slow
 def test_lanes_use_the_sandbox_that_runs_in_this_folder(tmp_path: Path, redis_url: str) -> None:
     (tmp_path / DATA).mkdir()
     with announced(tmp_path / DATA, {"REDIS_URL": redis_url, "BOT_TOKEN": "1:SIMULATED"}):
@@ -181,6 +182,7 @@ def test_lanes_use_the_sandbox_that_runs_in_this_folder(tmp_path: Path, redis_ur
     assert (paused.stdout, paused.stderr) == ("paused 1/chat:7\n", "")
 
 
+@pytest.mark.slow
 def test_status_as_a_command_of_celery(tmp_path: Path, redis_url: str) -> None:
     ran = celery(tmp_path, "lanes", "status", REDIS_URL=redis_url, BOT_TOKEN="1:A")
     assert (ran.stderr, ran.returncode) == ("", 0)

@@ -288,6 +288,7 @@ def test_the_process_environment_and_its_env_file_are_read(monkeypatch, tmp_path
     assert (load().queues, load().max_attempts) == (7, 2)
 
 
+@pytest.mark.slow
 def test_building_and_importing_read_nothing(monkeypatch, tmp_path):
     monkeypatch.setenv("QUEUES", "not a number")
     assert Settings().queues == 8
@@ -317,6 +318,7 @@ def test_the_example_sets_every_name_to_its_default(tmp_path):
     assert load(env={}, env_file=file) == given()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("asked", "text"), [([], markdown), (["page"], page), (["env"], env_example)])
 def test_python_m_settings_prints_it(asked, text):
     done = subprocess.run(

@@ -81,6 +81,7 @@ def test_files_are_uploaded(web, api, tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_a_large_file_is_sent_in_pieces(web, tmp_path):
     """The memory of the sending process does not grow by the size of the file."""
     size = 64 << 20
@@ -369,6 +370,7 @@ def run(code: str, url: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_greenlets_call_concurrently(web):
     together = Barrier(16)
     web.answering = lambda asked: together.wait(30) is not None and Answer({"ok": True, "result": asked.json["n"]})
@@ -384,6 +386,7 @@ print(Pool(16).map(lambda n: api.call("x", n=n), range(16)))
     assert run(code, web.url) == f"{list(range(16))}\n"
 
 
+@pytest.mark.slow
 def test_forked_child_opens_its_own_connection(web):
     code = """
 import os

@@ -109,6 +109,7 @@ def test_albums_are_only_the_parts_of_one_album() -> None:
     assert name_of(photo(), "albums") is None
 
 
+@pytest.mark.slow
 @given(update=UPDATES)
 def test_any_json_has_a_printable_name_or_none(update: Any) -> None:
     for collect in ("albums", "messages"):

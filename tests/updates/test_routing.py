@@ -252,6 +252,7 @@ SHAPED = st.recursive(
 UPDATES = JSON | st.dictionaries(st.sampled_from(["update_id", "new_kind", *sorted(KINDS)]), SHAPED, max_size=3)
 
 
+@pytest.mark.slow
 @given(update=UPDATES, order_by=st.sampled_from(list(ORDERS)))
 def test_any_json_has_distinct_printable_keys(update, order_by):
     keys = keys_of(update, order_by)

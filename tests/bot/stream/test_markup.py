@@ -56,6 +56,7 @@ def html_of(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.recursive(WORDS, html_of, max_leaves=5), st.integers(150, 220))
 def test_html_is_formatted_as_before(text: str, limit: int) -> None:
@@ -76,6 +77,7 @@ MARKDOWN_WORDS = st.lists(
 ).map(" ".join)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(

@@ -94,6 +94,7 @@ def formatted(draw: st.DrawFn) -> tuple[str, list[dict[str, Any]]]:
     return text, [{"type": kind, "offset": a, "length": b - a} for a, b, kind in spans if a < b]
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(formatted(), st.integers(4, 40))
 def test_entities_cover_the_same_text(given: tuple[str, list[dict[str, Any]]], limit: int) -> None:

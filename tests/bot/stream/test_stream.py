@@ -496,6 +496,7 @@ def test_a_cancelled_coroutine_sends_nothing_more(chat: Chat) -> None:
     assert chat.messages == {1: FIRST}
 
 
+@pytest.mark.slow
 def test_a_bot_without_streams_does_not_import_them() -> None:
     script = "import sys, chatlanes.tasks.update; sys.exit('chatlanes.bot.stream' in sys.modules)"
     environment = {**os.environ, "BOT_TOKEN": TOKEN, "BOT": "chatlanes.demo.echo:handle"}

@@ -56,6 +56,7 @@ print("passed")
 """
 
 
+@pytest.mark.slow
 def test_the_greenlet_pool_behaves_as_celerys() -> None:
     ended = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.stdout == "passed\n", ended.stderr

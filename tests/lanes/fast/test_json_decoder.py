@@ -30,6 +30,7 @@ def _same(one: Any, other: Any) -> bool:
     return repr(one) == repr(other)
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow])  # a busy machine
 @given(st.lists(VALUES, max_size=3), st.dictionaries(st.text(), VALUES, max_size=2), st.booleans())
 @example([], {"": {"__type__": [], "__value__": None}}, False)

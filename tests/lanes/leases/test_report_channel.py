@@ -43,6 +43,7 @@ def test_an_incomplete_report_is_read_when_it_is_complete(channel: ReportChannel
     assert channel.read() == [(DONE, "a#1", 7.5), (DONE, "b#2", 8.0)]
 
 
+@pytest.mark.slow
 def test_a_full_pipe_drops_whole_reports_and_does_not_block(channel: ReportChannel) -> None:
     for n in range(100_000):
         channel.report(DONE, f"{n:0200}#1")

@@ -147,6 +147,7 @@ JSON = st.recursive(
 HEADERS = st.dictionaries(st.sampled_from([*envelope._TASK_HEADERS, "root_id", "own", "lane_keys", "once"]), JSON)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     headers=HEADERS,

@@ -95,6 +95,7 @@ WAITS: dict[str, str] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS.keys())
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signal_ends_the_process(wait: str, number: signal.Signals) -> None:

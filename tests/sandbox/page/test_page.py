@@ -257,6 +257,7 @@ def test_foreign_pages_are_refused(page: PageClient, path: str, headers: dict[st
     assert page.get(path, **headers).status_code == status
 
 
+@pytest.mark.slow
 def test_chats_survive_a_kill(tmp_path: Path) -> None:
     file = tmp_path / "page.sqlite3"
     # Given a page on which something was said: one message that the bot has taken, one that it has not
@@ -314,6 +315,7 @@ def test_the_audit_knows_collected_updates_and_interrupted_runs() -> None:
     assert (audit.answered, audit.repeated, audit.lost) == (1, 0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "status"),
     [

@@ -106,6 +106,7 @@ def test_a_misspelt_fault_is_an_error_in_the_test(simulator: Simulator) -> None:
         simulator.fault(sttaus=500)
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_one_sentence(simulator: Simulator, capfd: pytest.CaptureFixture[str]) -> None:
     port = int(simulator.url.rsplit(":", 1)[1])
     with pytest.raises(SimulatorFailedError, match="ended with code 1"):
@@ -113,6 +114,7 @@ def test_a_port_in_use_is_one_sentence(simulator: Simulator, capfd: pytest.Captu
     assert capfd.readouterr().err == f"the simulator cannot listen on 127.0.0.1:{port}: Address already in use\n"
 
 
+@pytest.mark.slow
 def test_it_ends_at_once_even_with_a_long_poll_open(quirky_bot: BotClient) -> None:
     answer = quirky_bot.long_poll()
     quirky_bot.simulator.stop()

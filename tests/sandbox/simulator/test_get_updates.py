@@ -156,6 +156,7 @@ def test_a_poller_that_hung_up_is_not_told_of_a_conflict(simulator: Simulator, b
     assert simulator.stats()["conflicts"] == 0
 
 
+@pytest.mark.slow
 def test_the_same_offset_again_at_once_gives_a_single_update(quirky_bot: BotClient) -> None:
     quirky_bot.simulator.push(*[text_update()] * 5)
     assert quirky_bot.ids(offset=1) == [1, 2, 3, 4, 5]
@@ -163,6 +164,7 @@ def test_the_same_offset_again_at_once_gives_a_single_update(quirky_bot: BotClie
     assert quirky_bot.ids(offset=2) == [2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_the_same_offset_again_with_a_short_timeout_is_held(quirky_bot: BotClient) -> None:
     # Given a poll that came back empty at once
     assert quirky_bot.ids(offset=1) == []

@@ -22,6 +22,7 @@ def test_get_me_is_the_bot_of_the_token(bot: BotClient) -> None:
     assert (me["id"], me["is_bot"]) == (1, True)
 
 
+@pytest.mark.slow
 def test_the_documented_token_is_that_of_a_simulator_started_by_hand() -> None:
     tokens = set(re.findall(r"\b\d+:[A-Z]+\b", (ROOT / "docs/sandbox.md").read_text()))
     command = [sys.executable, "-m", "chatlanes_sandbox.simulator", "--port", "0"]
