@@ -35,7 +35,7 @@ from chatlanes.poller.progress import Progress
 from chatlanes.poller.runtime import Stop
 
 #: How long the poller waits for a source to close after the stop request.
-CLOSE_GRACE_S = 1.8
+CLOSE_GRACE_S = 1.2
 
 #: Each batch is a list of updates.
 Batches = Iterable[list[Any]] | AsyncIterable[list[Any]]

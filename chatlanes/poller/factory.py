@@ -14,7 +14,7 @@ from chatlanes.poller.bot_api import Telegram, TelegramTroubleError
 from chatlanes.poller.custom import STANDARD, CustomEndpoints, CustomSink, CustomSource
 from chatlanes.poller.filter import Filter
 from chatlanes.poller.lanes_sink import LanesSink
-from chatlanes.poller.leader_election import ANSWER_WITHIN_S, LeaderElection
+from chatlanes.poller.leader_election import ANSWER_WITHIN_S, RESIGN_GRACE_S, LeaderElection
 from chatlanes.poller.loop import Poller, Sink, Source
 from chatlanes.poller.progress import Progress
 from chatlanes.poller.runtime import Retry, Stop, Stopping
@@ -30,8 +30,9 @@ log = logging.getLogger("poller")
 
 #: Redis is in our own network, so longer waits would only delay updates.
 LONGEST_WAIT_FOR_REDIS_S = 5.0
-#: The backlog for the last log line must arrive within this time after the stop request.
-BACKLOG_GRACE_S = 1.7
+#: The backlog for the last log line must arrive within this time after the stop request. Not longer than the lead's
+#: resignation may take: a Redis that has not answered that is not waited for again.
+BACKLOG_GRACE_S = RESIGN_GRACE_S
 
 
 def check(settings: Settings, given: CustomEndpoints = STANDARD) -> None:

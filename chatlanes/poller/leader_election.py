@@ -104,7 +104,8 @@ class LeaderElection:
             # A renewal or an append that is still in progress is refused afterwards, because its fence is gone.
             self._stop.run(lambda: self._run("resign", fence=self._fence), RESIGN_GRACE_S)
         except (RedisError, Stopping) as error:
-            log.info("the next poller must wait until the lease of this one expires: %s", error or "Redis is slow")
+            why = str(error) or "Redis did not answer in time"
+            log.info("the next poller must wait until the lease of this one expires: %s", why)
 
     def _try_to_take(self) -> tuple[str, str]:
         sent_s = clock.now_s()

@@ -4,6 +4,7 @@ Exit codes: 0 after SIGTERM or SIGINT; 1 if Telegram refuses the token, Redis is
 2 for a wrong setting or argument.
 """
 
+import gc
 import logging
 import sys
 from collections.abc import Callable
@@ -59,7 +60,9 @@ def given_log_options() -> list[str]:
 def run(command: Command, traced: str = "") -> NoReturn:
     """Ends the process with the exit code of the command. `traced` is the name of the process in traces."""
     level = next((LEVELS[option] for option in given_log_options()), logging.INFO)
-    sys.exit(_run(command, level, traced))
+    code = _run(command, level, traced)
+    gc.freeze()  # Python would free every object when it exits, which took 0.3 s of processor time
+    sys.exit(code)
 
 
 def _run(command: Command, level: int, traced: str) -> int:

@@ -125,4 +125,5 @@ class TelegramSource:
         try:
             self.stop.run(lambda: self.telegram.confirm(offset), CONFIRM_GRACE_S)
         except (TelegramTroubleError, TokenRefusedError, Stopping) as error:
-            log.info("the last batch may arrive again and is then dropped as seen: %s", error or "Telegram is slow")
+            why = str(error) or "Telegram did not answer in time"
+            log.info("the last batch may arrive again and is then dropped as seen: %s", why)

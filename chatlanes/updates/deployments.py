@@ -41,7 +41,7 @@ ALIVE_S = 20.0
 LOOK_EVERY_S = 0.5
 ANSWER_WITHIN_S = 2.0
 #: The most time that withdrawing takes when a process ends, even if Redis does not answer.
-WITHDRAW_WITHIN_S = 0.5
+WITHDRAW_WITHIN_S = 0.3
 LOG_EVERY_S = 60.0
 
 

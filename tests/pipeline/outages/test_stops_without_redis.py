@@ -101,6 +101,7 @@ def test_a_poller_ends(make_pipeline: MakePipeline, own_redis: Server) -> None:
         asked_s = time.monotonic()
         poller.ask_to_stop()
         assert_ends_within(poller, POLLER_WITHIN_S, asked_s)
+    assert "lease of this one expires: Redis did not answer in time\n" in poller.log
 
 
 def test_a_poller_with_an_unwritten_batch_ends(make_pipeline: MakePipeline, own_redis: Server) -> None:

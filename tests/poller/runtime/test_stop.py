@@ -8,7 +8,14 @@ from threading import Event, Thread
 
 import pytest
 
-from chatlanes.poller.runtime import Stop, Stopping
+from chatlanes.poller.custom import CLOSE_GRACE_S
+from chatlanes.poller.factory import BACKLOG_GRACE_S
+from chatlanes.poller.leader_election import RESIGN_GRACE_S
+from chatlanes.poller.loop import APPEND_GRACE_S, CONFIRM_GRACE_S
+from chatlanes.poller.program import SEND_TRACES_WITHIN_S
+from chatlanes.poller.runtime import DEFAULT_WITHIN_S, Stop, Stopping
+from chatlanes.poller.webhook import serving
+from chatlanes.updates.deployments import WITHDRAW_WITHIN_S
 from tests.support.waiting import WITHIN_S
 
 
@@ -28,6 +35,12 @@ def request_stop_after(stop: Stop, when: Event) -> None:
         stop.request()
 
     Thread(target=ask).start()
+
+
+def test_the_waits_of_a_shutdown_fit_into_its_limit() -> None:
+    poller_s = max(APPEND_GRACE_S, CONFIRM_GRACE_S, RESIGN_GRACE_S, BACKLOG_GRACE_S, CLOSE_GRACE_S)
+    for longest_s in (poller_s, serving.ANSWER_WITHIN_S):
+        assert longest_s + WITHDRAW_WITHIN_S + SEND_TRACES_WITHIN_S <= DEFAULT_WITHIN_S
 
 
 def test_run_returns_the_result(stop: Stop) -> None:
