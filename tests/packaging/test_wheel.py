@@ -13,7 +13,7 @@ import pytest
 from chatlanes_sandbox.ports import free_port
 from chatlanes_sandbox.simulator import Simulator
 from tests.packaging.conftest import Start
-from tests.packaging.wheel import SOURCES, Installed, answer_of, write_bot
+from tests.packaging.wheel import SOURCES, Installed, answer_of, requirements, write_bot
 from tests.support.pipeline import message
 from tests.support.waiting import until
 
@@ -34,25 +34,10 @@ def test_each_wheel_has_one_package_at_the_top_level(wheels: dict[str, Path], in
     assert installed.installed == {path for name in wheels for path in (name, f"{name}-{version}.dist-info")}
 
 
-def requirements(wheel: Path) -> list[str]:
-    """What a distribution needs, without its extras."""
-    with zipfile.ZipFile(wheel) as archive:
-        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
-        lines = archive.read(name).decode().partition("\n\n")[0].splitlines()
-    required = [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist: ")]
-    return [each for each in required if "extra ==" not in each]
-
-
 def test_the_three_distributions_are_released_together(wheels: dict[str, Path]) -> None:
     versions = {name: wheel.name.split("-")[1] for name, wheel in wheels.items()}
     assert f"celery-lanes[fast]=={versions['celery_lanes']}" in requirements(wheels["chatlanes"])
     assert f"chatlanes=={versions['chatlanes']}" in requirements(wheels["chatlanes_sandbox"])
-
-
-def test_celery_lanes_runs_alone(wheels: dict[str, Path], tmp_path: Path) -> None:
-    alone = Installed([wheels["celery_lanes"]], tmp_path / "alone", without="chatlanes")
-    code = "import sys, celery_lanes; assert celery_lanes.install; print(sys.modules['chatlanes'])"
-    assert alone.run("python", "-c", code, at=tmp_path).stdout == "None\n"
 
 
 #: In a help text: what an option does, behind its name or below it.

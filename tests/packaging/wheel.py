@@ -8,8 +8,13 @@ import subprocess
 import sys
 import sysconfig
 import venv
+import zipfile
 from collections.abc import Iterable, Mapping
+from importlib import metadata
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.support import ROOT
 from tests.support.process import OURS, Process
@@ -52,26 +57,58 @@ def build(directory: Path) -> dict[str, Path]:
     return {wheel.name.partition("-")[0]: wheel for wheel in directory.glob("*.whl")}
 
 
+def requirements(wheel: Path) -> list[str]:
+    """What a distribution needs, without its extras."""
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        lines = archive.read(name).decode().partition("\n\n")[0].splitlines()
+    required = [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist: ")]
+    return [each for each in required if "extra ==" not in each]
+
+
+def closure(requirements: Iterable[str]) -> set[str]:
+    """The distributions that pip would install for these requirements, which are in this environment."""
+    found: set[str] = set()
+    missing = [Requirement(each) for each in requirements]
+    while missing:
+        wanted = missing.pop()
+        if wanted.marker and not wanted.marker.evaluate({"extra": ""}):
+            continue
+        assert metadata.version(wanted.name) in wanted.specifier, wanted
+        if (name := canonicalize_name(wanted.name)) not in found:
+            found.add(name)
+            missing += [Requirement(each) for each in metadata.requires(name) or ()]
+    return found
+
+
+def entries_of(distributions: Iterable[str]) -> set[Path]:
+    """What these distributions have at the top of the folder of packages."""
+    packages = Path(sysconfig.get_path("purelib"))
+    files = (file for name in distributions for file in metadata.files(name) or ())
+    return {packages / file.parts[0] for file in files if file.parts[0] not in ("..", "__pycache__")}
+
+
 class Installed:
-    """Some of the wheels in an environment that shares all other packages with this one. PATH has its commands and the
-    system's.
+    """Some of the wheels in an environment of their own, with packages of this one: all, or those that `only` needs.
+    PATH has its commands and the system's.
     """
 
-    def __init__(self, wheels: Iterable[Path], directory: Path, *, without: str = "") -> None:
+    def __init__(self, wheels: Iterable[Path], directory: Path, *, only: Iterable[str] = ()) -> None:
         self.directory = directory
         venv.create(directory, with_pip=False)
         self.packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(directory)}))
         pip = [sys.executable, "-m", "pip", f"--python={self.python}", "install", "--quiet", "--no-deps", "--no-index"]
         subprocess.run([*pip, *wheels], check=True)
         self.installed = {path.name for path in self.packages.iterdir()}
-        # A .pth file adds packages, but not this clone, because .pth files of that folder are not read.
-        (self.packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+        if only:
+            for entry in entries_of(closure(only)):
+                (self.packages / entry.name).symlink_to(entry)
+        else:
+            # A .pth file adds packages, but not this clone, because .pth files of that folder are not read.
+            (self.packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
         celery = self.directory / "bin" / "celery"
         celery.write_text(f"#!{self.python}\nfrom celery.__main__ import main\nmain()\n")
         celery.chmod(0o755)
-        if without:
-            blocked = f"import sys; sys.modules[{without!r}] = None\n"
-            (self.packages / "blocked.pth").write_text(blocked)
 
     @property
     def python(self) -> Path:
