@@ -15,8 +15,8 @@ FOREIGN = re.compile(
 )
 #: Servers and free ports for tests come from the sandbox; the environment of tests/ is that of the repository.
 STARTER = re.compile(r"^from chatlanes_sandbox\.(?:server|ports) import .*$", re.MULTILINE)
-#: About connections of both packages: they share the server and its certificates.
-OF_BOTH = {"test_tls.py", "test_vocabulary.py", "test_timers.py", "pyproject.toml"}
+#: They name the other packages on purpose.
+OF_BOTH = {"test_vocabulary.py", "test_timers.py", "pyproject.toml"}
 
 SOURCES = sorted(
     file
