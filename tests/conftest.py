@@ -45,7 +45,10 @@ SERVERS = {
 SERVER = "valkey"
 
 #: Fixtures that start processes.
-STARTING = {"browser", "installed", "make_lab", "make_pipeline", "sandbox", "simulated", "started"}
+STARTING = {
+    *("browser", "hostile", "installed", "make_lab", "make_pipeline", "one_receiver", "own_redis", "replay", "sandbox"),
+    *("simulated", "start_poller", "start_receiver", "started"),
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -56,7 +56,6 @@ def replay(tmp_path: Path, redis_url: str) -> Replay:
     return Replay(tmp_path, redis_url)
 
 
-@pytest.mark.slow
 def test_file_is_appended_once_in_its_order(replay: Replay, redis_url: str) -> None:
     # Given 250 updates
     replay.write(lines_of(*range(1, 251)))
@@ -77,7 +76,6 @@ def test_file_is_appended_once_in_its_order(replay: Replay, redis_url: str) -> N
     assert "updates that were appended in the last 48 h are not appended again\n" in said
 
 
-@pytest.mark.slow
 def test_invalid_lines_are_reported_by_number(replay: Replay, redis_url: str) -> None:
     replay.write("\ufeff" + lines_of(1) + 'hello\n\n{"message":{}}\n[1]\n{"update_id":-1}\n' + lines_of(2).rstrip())
     code, said, logged = replay("updates.jsonl", "--quiet")
@@ -95,7 +93,6 @@ def test_invalid_lines_are_reported_by_number(replay: Replay, redis_url: str) ->
     ]
 
 
-@pytest.mark.slow
 def test_wrong_kind_of_file_gives_a_short_report(replay: Replay) -> None:
     replay.write("hello\n" * 1000)
     code, said, logged = replay("updates.jsonl", "-q")
@@ -104,7 +101,6 @@ def test_wrong_kind_of_file_gives_a_short_report(replay: Replay) -> None:
     assert len(logged.splitlines()) == 21
 
 
-@pytest.mark.slow
 def test_filtered_updates_are_dropped_and_counted(replay: Replay, redis_url: str) -> None:
     replay.write(lines_of(1, 2) + '{"update_id": 3, "poll": {"id": "1"}}\n')
     code, said, _ = replay("updates.jsonl", FILTER="message")
@@ -112,7 +108,6 @@ def test_filtered_updates_are_dropped_and_counted(replay: Replay, redis_url: str
     assert "3 updates: 2 appended, 0 seen before, 0 buried, 1 filtered out" in said
 
 
-@pytest.mark.slow
 def test_interrupted_replay_continues(replay: Replay, redis_url: str) -> None:
     # Given a replay that waits at the backlog limit
     replay.write(lines_of(*range(1, 251)))
@@ -130,7 +125,6 @@ def test_interrupted_replay_continues(replay: Replay, redis_url: str) -> None:
     assert "100 appended, 150 seen before" in said
 
 
-@pytest.mark.slow
 def test_stop_while_stdin_is_silent(replay: Replay) -> None:
     with replay.start("-") as process:
         assert process.stderr
@@ -160,7 +154,6 @@ def test_replay_that_cannot_start_says_why(
     assert (code, logged.splitlines()[-1].rpartition("Error: ")[2]) == (2, sentence)
 
 
-@pytest.mark.slow
 def test_replay_for_one_of_several_bots(replay: Replay, redis_url: str) -> None:
     replay.write(lines_of(1))
     (replay.directory / "bots.toml").write_text('[one]\ntoken_env = "BOT_TOKEN"\n[two]\ntoken_env = "OTHER_TOKEN"\n')

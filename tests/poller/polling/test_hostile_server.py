@@ -100,7 +100,6 @@ def asked_again(hostile: HostileServer, poller: RunningPoller, method: str) -> N
     until(lambda: hostile.asked[asked:].count(method) >= 2 or poller.has_ended)
 
 
-@pytest.mark.slow
 def test_poller_survives_any_answer_to_get_me(hostile: HostileServer, pollers: Pollers, server: Server) -> None:
     pollers.end()
     cases = {**WIRE, **RESULTS["getMe"]}
@@ -114,7 +113,6 @@ def test_poller_survives_any_answer_to_get_me(hostile: HostileServer, pollers: P
     check_recovery(hostile, poller, server)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("retry_after", ["1e300", "9" * 401, "1e999"], ids=["1e300", "401 digits", "infinite"])
 def test_absurd_wait_is_limited_to_an_hour(
     tmp_path: Path, redis_url: str, hostile: HostileServer, retry_after: str
@@ -129,7 +127,6 @@ def test_absurd_wait_is_limited_to_an_hour(
         hostile.instead = {}
 
 
-@pytest.mark.slow
 def test_the_offset_moves_past_an_update_that_is_nested_too_deeply(
     tmp_path: Path, redis_url: str, hostile: HostileServer, pollers: Pollers
 ) -> None:
@@ -151,7 +148,6 @@ def test_the_offset_moves_past_an_update_that_is_nested_too_deeply(
         hostile.updates = []
 
 
-@pytest.mark.slow
 def test_webhook_info_is_shown_escaped(tmp_path: Path, hostile: HostileServer) -> None:
     info = {"url": "https://x/\x1b[2J\nwebhook: none", "allowed_updates": ["\x9b2J"], "max_connections": "\u202e"}
     hostile.instead = {"getWebhookInfo": lambda: iter([result(info)])}

@@ -103,7 +103,6 @@ def receiver(start_receiver: StartReceiver, tmp_path: Path) -> Iterator[Receiver
         yield start_receiver("--workers=2", REDIS_URL=redis.url)
 
 
-@pytest.mark.slow
 def test_garbage_is_answered_and_does_no_harm(receiver: ReceiverProcess) -> None:
     sender, statuses = GarbageClient(receiver.port), set()
 
@@ -130,7 +129,6 @@ def test_garbage_is_answered_and_does_no_harm(receiver: ReceiverProcess) -> None
     check_receiver(receiver)
 
 
-@pytest.mark.slow
 def test_malformed_http_closes_the_connection(receiver: ReceiverProcess) -> None:
     for garbage in (
         b"\x16\x03\x01\x02\x00\x01\x00",

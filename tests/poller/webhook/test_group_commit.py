@@ -6,7 +6,6 @@ import signal
 import socket
 import time
 
-import pytest
 import requests
 
 from celery_lanes.protocol import connect
@@ -29,7 +28,6 @@ def appends(redis_url: str) -> int:
         return int(client.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0))
 
 
-@pytest.mark.slow
 def test_updates_during_an_append_share_the_next_one(start_receiver: StartReceiver, server: Server) -> None:
     # Given a receiver whose append waits for Redis
     receiver = start_receiver(WEBHOOK_REORDER=0)
@@ -50,7 +48,6 @@ def established(receiver: ReceiverProcess) -> int:
     return sum(each.status == "ESTABLISHED" for each in receiver.connections())
 
 
-@pytest.mark.slow
 def test_stop_answers_open_requests_first(start_receiver: StartReceiver, server: Server) -> None:
     # Given requests whose append waits for Redis
     receiver = start_receiver("--workers=2", WEBHOOK_REORDER=0)
@@ -68,7 +65,6 @@ def test_stop_answers_open_requests_first(start_receiver: StartReceiver, server:
     assert receiver.exit_code() == 0
 
 
-@pytest.mark.slow
 def test_unfinished_request_does_not_delay_the_stop(start_receiver: StartReceiver) -> None:
     # Given a receiver that waits for the rest of a body
     receiver = start_receiver()

@@ -6,6 +6,7 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.sandbox.page.seeing import ChatRegion, opened, sandbox
@@ -14,6 +15,7 @@ from tests.support.browser import browser
 
 HERE = Path(__file__).parent
 PHOTO = ROOT / "chatlanes/demo/photo.png"
+pytestmark = pytest.mark.slow
 SCRIPT = "<script>document.title = 'broken'</script> <b>x</b>"
 
 

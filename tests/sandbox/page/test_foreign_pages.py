@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import pytest
 import requests
 from playwright.sync_api import BrowserContext, Page
 
@@ -18,6 +19,7 @@ from tests.support.browser import browser
 from tests.support.waiting import until
 
 #: Replies to a message with its text.
+pytestmark = pytest.mark.slow
 ECHO = "def handle(ctx):\n    ctx.reply(ctx.update['message']['text'])\n"
 FORGED = "a forged update"
 
