@@ -12,9 +12,10 @@ import celery_lanes as lanes
 from bench.apps import bot, endless, no_op, slow_chat
 from bench.measure.scale import QUEUES
 from celery_lanes.fast import table
+from chatlanes.updates.timer_texts import TIMER_TEXTS
 
 app = Celery("bench")
-lanes.install(app, fast=os.environ.get("FAST") != "0")
+lanes.install(app, fast=os.environ.get("FAST") != "0", timer_texts=TIMER_TEXTS)
 #: Modules of celery_lanes/fast to switch off, separated by commas, to measure the gain of each (docs/fast.md).
 off = os.environ.get("BENCH_OFF", "").split(",")
 table.PIECES = tuple(piece for piece in table.PIECES if piece.module not in off)
