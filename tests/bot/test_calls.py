@@ -19,6 +19,7 @@ from redis import Redis
 from celery_lanes import Delivery, Group, Interrupted, Lanes, LeaseLost, install
 from celery_lanes.leases.reports import GONE
 from celery_lanes.protocol import Kind, NewMessage, Outcome, connect, keys
+from celery_lanes.protocol.scripts import script
 from celery_lanes.runtime import clock
 from chatlanes.bot.calls.run_calls import Calls, calls_of, fingerprint
 from chatlanes.bot.context import Context
@@ -486,6 +487,21 @@ def test_end_refused_by_redis_is_repeated(web: HttpServer, run: Any, redis: Redi
     first.delivery.journal.end("1", "sendMessage:x", Kind.DONE)
     first.fails()
     assert redis.hget(keys.journal(ID), "1").split()[0] == b"done"
+
+
+def test_an_end_refused_by_redis_is_repeated_before_the_next_call(run: Any, redis: Redis) -> None:
+    # Given a run with a call, whose connection has loaded the script of an end
+    first = run()
+    first.calls.journal.begin("sendMessage", "x")
+    first.delivery.journal.end("1", "sendMessage:x", Kind.DONE)
+    # When Redis has forgotten that script at the end of the next call, but not the script of a begin
+    first.calls.journal.begin("sendMessage", "y")
+    redis.script_flush()
+    redis.script_load(script("begin").source)
+    first.delivery.journal.end("2", "sendMessage:y", Kind.DONE)
+    # Then the end is recorded before a third call is made, during which the process may be killed
+    first.calls.journal.begin("sendMessage", "z")
+    assert redis.hget(keys.journal(ID), "2").split()[0] == b"done"
 
 
 def test_call_waits_for_a_restarting_redis(

@@ -93,6 +93,8 @@ class Journal:
             return command.read(answer)
 
         begun = self._lanes.store.begin(*self._lease, lease_ms=self._lease_ms, position=position, what=what, send=send)
+        with suppress(RedisError):
+            self._run_after_ends()  # the answers may have told that Redis refused an end: it had forgotten its scripts
         if begun.noted is Noted.LOST:
             self.mark_refused()
         elif self.is_lost:  # released meanwhile, because Redis did not answer: the call is not made
