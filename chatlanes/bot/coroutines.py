@@ -21,9 +21,8 @@ from celery_lanes.errors import Interrupted, LeaseLost
 from chatlanes.bot.bot import UpdateTimeoutError
 from chatlanes.bot.calls.run_calls import Calls, Lifecycle, Phase
 from chatlanes.bot.context import Context
-from chatlanes.bot.event_loop import OverdueError, event_loop
+from chatlanes.bot.event_loop import OverdueError, blocking_executor, event_loop
 from chatlanes.bot.lifetime import AsyncLifetime, Steps
-from chatlanes.bot.loop_jobs import blocking_executor
 from chatlanes.bot.session import SessionError
 from chatlanes.bot.shorthands import Shorthands
 from chatlanes.bot.timers import Timer

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any
 
 import celery_lanes as lanes
-from chatlanes.bot.loop_jobs import blocking_executor
+from chatlanes.bot.event_loop import blocking_executor
 from chatlanes.telegram.client import Prepared
 
 #: The text of a stream is in the journal too (stream/messages.py). It is not a call.

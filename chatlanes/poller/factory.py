@@ -30,8 +30,8 @@ log = logging.getLogger("poller")
 
 #: Redis is in our own network, so longer waits would only delay updates.
 LONGEST_WAIT_FOR_REDIS_S = 5.0
-#: The backlog for the last log line must arrive within this time after the stop request. Not longer than the lead's
-#: resignation may take: a Redis that has not answered that is not waited for again.
+#: The backlog for the last log line must arrive within this time after the stop request. It is read after the lead is
+#: resigned: if Redis has not answered the resignation by then, the poller does not wait for it a second time.
 BACKLOG_GRACE_S = RESIGN_GRACE_S
 
 

@@ -52,7 +52,7 @@ BUNDLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 logging.getLogger("urllib3.connection").setLevel(logging.ERROR)
 
 
-class Limits(NamedTuple):
+class ResponseLimits(NamedTuple):
     """The limits of a response. `whole_s`: its duration, in addition to the longest allowed pause; and its size."""
 
     whole_s: float
@@ -68,9 +68,9 @@ class NoAnswerError(Exception):
 
 
 #: Telegram sends at most 4 MiB.
-ANSWER_LIMITS = Limits(60.0, 32 << 20)
+ANSWER_LIMITS = ResponseLimits(60.0, 32 << 20)
 #: A local Bot API server serves files up to 4 GB.
-FILE_LIMITS = Limits(3600.0, 4 << 30)
+FILE_LIMITS = ResponseLimits(3600.0, 4 << 30)
 
 
 class HttpResponse:
@@ -117,7 +117,7 @@ class HttpClient:
         *,
         before_send: Callable[[], object] | None = None,
         within_s: float | None = None,
-        limits: Limits = ANSWER_LIMITS,
+        limits: ResponseLimits = ANSWER_LIMITS,
         **content: Any,
     ) -> T:
         """Send a request; returns what `take` returns for the response. Raises NoAnswerError, and whatever `take`
@@ -175,7 +175,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 class _Request:
     """The state of one request, passed through `requests` to the connection that sends it."""
 
-    def __init__(self, before_send: Callable[[], object] | None, pause_s: float, limits: Limits) -> None:
+    def __init__(self, before_send: Callable[[], object] | None, pause_s: float, limits: ResponseLimits) -> None:
         self.before_send, self.pause_s, self.limits = before_send, pause_s, limits
         self.is_sent = False
 

@@ -8,8 +8,8 @@ from threading import Barrier, Event, current_thread
 
 import pytest
 
-from chatlanes.bot import loop_jobs as module
-from chatlanes.bot.loop_jobs import blocking_executor
+from chatlanes.bot import event_loop as module
+from chatlanes.bot.event_loop import blocking_executor
 
 caller = ContextVar("caller", default="none")
 

@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 
 from celery_lanes.protocol import Store, connect, plain
 from celery_lanes.worker.journal import Retries
-from chatlanes.bot.loop_jobs import LoopJob, LoopJobs, getcurrent
+from chatlanes.bot.event_loop import LoopJob, LoopJobs, getcurrent
 from tests.support.waiting import until
 
 owner = ContextVar("owner", default="none")

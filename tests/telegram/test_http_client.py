@@ -19,7 +19,7 @@ import trustme
 
 from chatlanes.telegram.client import BotApi, prepare
 from chatlanes.telegram.errors import NetworkError, ServerError
-from chatlanes.telegram.http_client import HttpClient, HttpResponse, Limits, NoAnswerError
+from chatlanes.telegram.http_client import HttpClient, HttpResponse, NoAnswerError, ResponseLimits
 from tests.support.http_server import HttpServer
 
 YES = b'{"ok": true, "result": true}'
@@ -171,10 +171,10 @@ def test_answers_may_be_compressed(wire: Wire) -> None:
     assert b"Accept-Encoding: gzip\r\n" in wire.heads[0]
 
 
-SMALL = Limits(60.0, 1 << 20)
+SMALL = ResponseLimits(60.0, 1 << 20)
 
 
-def ask(url: str, *, pause_s: float = 10.0, limits: Limits = SMALL) -> tuple[int, bytes]:
+def ask(url: str, *, pause_s: float = 10.0, limits: ResponseLimits = SMALL) -> tuple[int, bytes]:
     client = HttpClient(url, connect_timeout_s=10.0, read_timeout_s=pause_s)
     try:
         return client.ask("POST", "/", HttpResponse.whole, limits=limits)
@@ -228,7 +228,7 @@ def test_redirect_is_neither_followed_nor_read(wire: Wire) -> None:
 )
 def test_answer_duration_is_limited(head: bytes, again: bytes) -> None:
     with trickle(head, again) as url, pytest.raises(NoAnswerError, match="no answer in time") as caught:
-        ask(url, pause_s=0.5, limits=Limits(0.5, 1 << 20))
+        ask(url, pause_s=0.5, limits=ResponseLimits(0.5, 1 << 20))
     assert caught.value.is_sent
 
 
@@ -237,7 +237,7 @@ def test_proxy_answer_duration_is_limited(monkeypatch: pytest.MonkeyPatch) -> No
     with trickle(b"HTTP/1.1 200 OK\r\n", b"A: b\r\n") as proxy:
         monkeypatch.setenv("HTTPS_PROXY", proxy)
         with pytest.raises(NoAnswerError, match="no connection in time") as caught:
-            ask("https://bot-api.test", pause_s=0.5, limits=Limits(0.5, 1 << 20))
+            ask("https://bot-api.test", pause_s=0.5, limits=ResponseLimits(0.5, 1 << 20))
     assert not caught.value.is_sent
 
 

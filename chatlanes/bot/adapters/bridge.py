@@ -21,7 +21,7 @@ import orjson
 
 from chatlanes.bot.calls.run_calls import Api, Calls
 from chatlanes.bot.context import current_or_none, handling
-from chatlanes.bot.loop_jobs import blocking_executor
+from chatlanes.bot.event_loop import blocking_executor
 from chatlanes.telegram import BotApiError, ChatMigrated, NetworkError, TooManyRequests
 from chatlanes.telegram.client import BotApi
 

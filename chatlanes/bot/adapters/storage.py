@@ -15,7 +15,7 @@ from typing import Any
 from celery_lanes.errors import LeaseLost
 from chatlanes.bot.adapters import storage_json
 from chatlanes.bot.context import Context, current
-from chatlanes.bot.loop_jobs import blocking_executor
+from chatlanes.bot.event_loop import blocking_executor
 from chatlanes.bot.session import session_key_of
 from chatlanes.bot.stored import Stored
 

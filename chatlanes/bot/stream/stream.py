@@ -22,7 +22,7 @@ from zlib import crc32
 from celery_lanes.errors import LeaseLost
 from chatlanes.bot.addressing import chat_of_reply
 from chatlanes.bot.calls.run_calls import Api, Calls, Lifecycle, Phase
-from chatlanes.bot.loop_jobs import blocking_executor
+from chatlanes.bot.event_loop import blocking_executor
 from chatlanes.bot.stream.messages import CHOICES, OnInterrupt, StreamMessages
 from chatlanes.bot.stream.sender import Held, PlainSender, Sender, Sent, StreamPace
 from chatlanes.bot.stream.splitting import TextPiece, split, split_entities, split_markup

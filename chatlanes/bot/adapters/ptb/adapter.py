@@ -47,8 +47,8 @@ from chatlanes.bot.adapters.ptb.job_storage import KIND, TIMEOUT
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
 from chatlanes.bot.coroutines import AsyncHandler
+from chatlanes.bot.event_loop import blocking_executor
 from chatlanes.bot.lifetime import Steps
-from chatlanes.bot.loop_jobs import blocking_executor
 from chatlanes.settings.imports import BotImportError
 from chatlanes.telegram import NetworkError
 from chatlanes.telegram.client import BotApi
