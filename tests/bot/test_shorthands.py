@@ -14,7 +14,7 @@ from chatlanes.bot.context import Context
 from chatlanes.telegram import client
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.errors import BadRequest
-from chatlanes.telegram.http_client import Limits
+from chatlanes.telegram.http_client import ResponseLimits
 from tests.support.http_server import TOKEN, Answer
 
 ANN = {"id": 7, "is_bot": False}
@@ -246,7 +246,7 @@ def test_without_a_folder_no_local_file_is_read(web, api, local_files):
 
 
 def test_a_local_file_has_the_limit_of_a_download(web, local_files, monkeypatch):
-    monkeypatch.setattr(client, "FILE_LIMITS", Limits(1.0, 2))
+    monkeypatch.setattr(client, "FILE_LIMITS", ResponseLimits(1.0, 2))
     with pytest.raises(OSError, match="more than 2 bytes"):
         BotApi(web.url, TOKEN, local_files).download(f"{local_files}/cat.jpg", local_files / "copy")
     assert not (local_files / "copy").exists()
