@@ -6,7 +6,7 @@ with a message that says what to install.
 
 `slow` marks a test that takes seconds, mostly because it starts workers; `make test-quick` leaves it out.
 `exhaustive` marks a test that repeats another one on a further server, pool or framework, or that tries a tutorial or
-a tool and no promise; only `make test-all` runs it.
+a tool and no promise; only `make test-all` runs it. With `first_only`, that is every set of parameters but the first.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if pool := _pool(item):
             cells[_test(item)].add(pool)
+    begun = set()
     for item in items:
         if not STARTING.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
@@ -66,6 +67,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             "every_pool"
         ):
             item.add_marker("exhaustive")
+        if item.get_closest_marker("first_only") and not item.get_closest_marker("exhaustive"):
+            if _test(item) in begun:
+                item.add_marker("exhaustive")
+            begun.add(_test(item))
 
 
 def _parameters(item: pytest.Item) -> dict[str, object]:

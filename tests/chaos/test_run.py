@@ -10,6 +10,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.exhaustive
 def test_short_run(tmp_path: Path) -> None:
     options = ["--seconds", "6", "--seed", "5", "--rate", "20", "--keep", str(tmp_path), "--webhook"]
 

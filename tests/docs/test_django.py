@@ -18,7 +18,7 @@ from tests.support.pipeline import TOKEN, Pipeline, chats_of
 from tests.support.process import Process
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 #: What the page takes for granted.
 SETTINGS = """

@@ -16,7 +16,7 @@ from tests.support.pipeline import TOKEN, Pipeline, chats_of
 from tests.support.process import Process
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 BROKER = "redis://127.0.0.1:6379/0"
 #: -P prefork, with the task of the page, and -P threads, with the same as a shared task. Both read all but the queue of

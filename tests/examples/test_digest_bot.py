@@ -13,7 +13,7 @@ from chatlanes_sandbox.simulator import Simulator, start
 from tests.support.pipeline import BOT_ID, TOKEN, Pipeline, message
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 FOUR_DAYS_MS = 4 * 86_400_000
 

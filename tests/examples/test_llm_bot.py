@@ -12,7 +12,7 @@ from tests.support.pipeline import TOKEN, Pipeline
 from tests.support.shown import shown
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 CHAT = 7
 

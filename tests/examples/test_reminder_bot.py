@@ -13,7 +13,7 @@ from examples import reminder_bot
 from tests.support.pipeline import TOKEN, Pipeline, message
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 
 @pytest.fixture

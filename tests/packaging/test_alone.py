@@ -14,7 +14,7 @@ from tests.support import ROOT
 from tests.support.process import Process
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 README = (ROOT / "packages/celery-lanes/README.md").read_text()
 BLOCKS = re.findall(r"^```python\n# (?:at the end of )?(\S+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)

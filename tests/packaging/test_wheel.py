@@ -17,7 +17,7 @@ from tests.packaging.wheel import SOURCES, Installed, answer_of, requirements, w
 from tests.support.pipeline import message
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 COMMANDS = ("flower", "lanes", "poller", "sandbox", "settings", "webhook", "worker")
 TOKEN = "1:TEST"
@@ -44,6 +44,7 @@ def test_the_three_distributions_are_released_together(wheels: dict[str, Path]) 
 OPTION = re.compile(r"^  -.*?(?:  +|\n {9,}|$)(.*)", re.MULTILINE)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("program", [("chatlanes",), ("python", "-m", "chatlanes")])
 def test_help(installed: Installed, tmp_path: Path, program: tuple[str, ...]) -> None:
     listed = installed.run(*program, "--help", at=tmp_path)
@@ -178,6 +179,7 @@ def test_detached_worker(installed: Installed, simulator: Simulator, redis_url: 
     until(lambda: not pid_file.exists())
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("program", [("chatlanes",), ("python", "-m", "chatlanes")])
 def test_sighup_restarts_a_worker(
     started: Start, simulator: Simulator, redis_url: str, tmp_path: Path, program: tuple[str, ...]

@@ -282,6 +282,7 @@ def test_the_command_refuses_what_cannot_work(make_pipeline: MakePipeline, tmp_p
     assert list(pipeline.redis.scan_iter("broadcast*")) == []
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("call", "why"),
     [

@@ -129,6 +129,7 @@ def test_a_time_of_day_is_that_of_the_server(make_pipeline: MakePipeline, clock:
     assert noted(pipeline, "timer")[0]["late_s"] < WITHIN_S
 
 
+@pytest.mark.first_only
 def test_the_clock_of_the_server_jumps(make_pipeline: MakePipeline, clock: Clock, jumping_server: Server) -> None:
     # Given a schedule, a broadcast, and timers for a time of day in half an hour
     pipeline = make_pipeline(

@@ -18,6 +18,7 @@ HUGE = [*(f"raises_huge:{how}" for how in ("text", "cause", "group", "chain", "h
 SECRETS = (TOKEN.partition(":")[2], PASSWORD, "r3dis-p4ssw0rd%2Fx", HOOK_SECRET, secret_from(TOKEN))
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("where", ["text", "cause", "note"])
 def test_secrets_in_errors_are_neither_stored_nor_shown(
     make_pipeline: MakePipeline, redis_url: str, where: str
@@ -55,6 +56,7 @@ def test_secrets_in_errors_are_neither_stored_nor_shown(
         pipeline.redis.config_set("requirepass", "")
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 @pytest.mark.parametrize("how", HUGE)
 def test_a_huge_error_delays_no_other(make_pipeline: MakePipeline, pool: str, how: str) -> None:

@@ -70,6 +70,7 @@ def check_interrupted_once(pipeline: Pipeline, ended_by: str) -> None:
     assert log.count(RETRIED) == 1
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(("bot", "pool"), [*CELLS, *SOLO])
 def test_a_newer_message_ends_the_run(make_pipeline: MakePipeline, bot: str, pool: str) -> None:
     pipeline = interruptible(make_pipeline, bot, pool)
@@ -92,6 +93,7 @@ def test_a_handler_that_does_not_look_is_refused_at_its_next_call(make_pipeline:
     check_interrupted_once(pipeline, "Interrupted")
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(("bot", "pool"), CELLS)
 def test_a_shield_is_not_interrupted(make_pipeline: MakePipeline, bot: str, pool: str) -> None:
     pipeline = interruptible(make_pipeline, bot, pool)

@@ -220,6 +220,7 @@ def test_a_firing_of_an_unknown_schedule_is_buried(make_pipeline: MakePipeline) 
     assert [problem["type"] for problem in pipeline.problems(firing)] == ["UnknownScheduleError"] * 2
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("schedules", "sentence"),
     [

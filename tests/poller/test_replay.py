@@ -133,6 +133,7 @@ def test_stop_while_stdin_is_silent(replay: Replay) -> None:
         assert process.wait(WITHIN_S) == 1
 
 
+@pytest.mark.first_only
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "settings", "sentence"),

@@ -14,7 +14,7 @@ from chatlanes_sandbox.simulator import Simulator
 from tests.sandbox.calling import PATIENCE_S, BotClient
 from tests.support import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 README = (ROOT / "packages/chatlanes-sandbox/README.md").read_text()
 PORT = "8081"

@@ -152,6 +152,7 @@ def test_with_a_token_it_serves_that_bot_on_the_redis_it_is_given(
     assert not (tmp_path / ".data").exists()
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("variables", "code", "sentence"),
     [

@@ -72,6 +72,7 @@ def test_url_shows_a_hidden_password_only_if_there_is_one(tmp_path: Path, url: s
     assert says(tmp_path, "import chatlanes; print(chatlanes.app.connection().as_uri())", REDIS_URL=url) == shown
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("command", ["worker", "flower"])
 @pytest.mark.parametrize(
     ("name", "value", "sentence"),

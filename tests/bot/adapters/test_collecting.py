@@ -30,6 +30,7 @@ RUNS = {
 }
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(("settings", "photos", "of_album", "of_texts"), RUNS.values(), ids=RUNS)
 def test_album_examples(
     make_pipeline: MakePipeline, settings: dict[str, Any], photos: int, of_album: list[str], of_texts: list[str]
@@ -64,6 +65,7 @@ def test_the_message_that_a_handler_gets_has_the_texts_of_all(make_pipeline: Mak
     ]
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("bot", "pool"),
     [("dp", "threads"), ("application", "threads"), ("telebot", "prefork"), ("async_telebot", "prefork")],

@@ -19,6 +19,7 @@ from tests.support.pipeline import BOT_ID, chats_of, message, one_chat_each
 FAILING = "tests.bot.adapters.bots.failing:"
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("bot", ["telebot", "async_telebot", "aiogram", "ptb"])
 def test_uploads_are_not_repeated(make_pipeline: MakePipeline, bot: str) -> None:
     """Frameworks name the parts of the form differently in each attempt."""

@@ -206,6 +206,7 @@ def test_steps_work_with_any_order(make_pipeline: MakePipeline, order_by: str) -
         assert texts(pipeline, chat) == [QUESTION, f"{GREETING} Ann from {worker.name}"]
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", ["telebot", "async-telebot"])
 def test_calls_of_a_thawed_worker_are_not_sent(make_pipeline: MakePipeline, name: str) -> None:
     # Given a worker that is frozen in a handler for longer than its lease, and another worker that runs the update

@@ -28,6 +28,7 @@ PRESSED = {
 }
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("bot", EXAMPLES)
 def test_examples(make_pipeline: MakePipeline, bot: str) -> None:
     pipeline = make_pipeline(BOT=bot)
@@ -57,6 +58,7 @@ def test_startup_and_shutdown_hooks_run_once_per_process(make_pipeline: MakePipe
     assert {str(event.pid) for event in pipeline.history} <= set(started)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", ["dp", "app"])
 def test_dispatcher_that_was_given_a_bot(make_pipeline: MakePipeline, name: str) -> None:
     pipeline = make_pipeline(BOT=f"tests.bot.adapters.bots.with_bot:{name}")
@@ -85,6 +87,7 @@ def command(text: str) -> dict[str, Any]:
 CHATS = range(1, 21)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("name", "pool", "slots"),
     [

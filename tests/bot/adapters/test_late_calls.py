@@ -17,6 +17,7 @@ WHEN = {"once": ["task"], "zero": ["task"], "after": ["handler", "task"], "twice
 CHATS = 10
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("pool", POOLS)
 def test_calls_of_unawaited_tasks_are_made(make_pipeline: MakePipeline, pool: str) -> None:
     # Given a worker with a bot of each framework

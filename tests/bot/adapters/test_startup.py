@@ -208,6 +208,7 @@ OWNER = 999
 MAINS = ("main", "telebot_main", "ptb_main")
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("name", [*MAINS, "factory", "plain_factory"])
 def test_async_main(make_pipeline: MakePipeline, name: str) -> None:
     pools = {"prefork": 2, "threads": 8}
@@ -242,6 +243,7 @@ def test_calls_of_a_plain_main_reach_the_server(make_pipeline: MakePipeline) -> 
     assert texts(pipeline, OWNER) == ["started"]
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("name", "why"), [("broken", "RuntimeError: no database"), ("returns_nothing", "returned None and did not poll")]
 )

@@ -46,6 +46,7 @@ def test_calls_in_on_timer_are_calls_of_the_timer(make_pipeline: MakePipeline, b
 SCHEDULES = "tests.bot.adapters.bots.schedules"
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("framework", ["aiogram", "ptb"])
 def test_a_second_attempt_repeats_no_call(make_pipeline: MakePipeline, framework: str) -> None:
     pipeline = make_pipeline(

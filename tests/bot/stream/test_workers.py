@@ -65,6 +65,7 @@ def test_every_framework_streams(make_pipeline: MakePipeline, name: str, pool: s
     assert pipeline.leftovers() == []
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(("name", "pool"), [("plain", "gevent"), ("plain-async", "threads"), ("plain", "threads")])
 def test_streams_during_a_flood(make_pipeline: MakePipeline, name: str, pool: str) -> None:
     # Given 50 streams at once, whose first texts and edits are refused for 1 to 4 s

@@ -56,6 +56,7 @@ CANVAS = [start_chain, start_link_error, start_group, start_chord]
 Start = Callable[[Lab, Any, Any], None]
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("start", CANVAS)
 def test_a_worker_dies_during_the_task(working: Lab, start: Start) -> None:
     worker = working.worker("threads", 4)
@@ -73,6 +74,7 @@ def test_a_worker_dies_during_the_task(working: Lab, start: Start) -> None:
     }
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("start", CANVAS)
 @pytest.mark.parametrize(
     ("pool", "second"),

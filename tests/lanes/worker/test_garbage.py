@@ -52,6 +52,7 @@ def test_garbage_in_an_ordinary_queue_is_dropped(lab: Lab, pool: str, slots: int
     worker.stop()
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("moment", range(3))
 def test_a_child_killed_during_startup_is_replaced(lab: Lab, moment: int) -> None:
     # Given a worker that is starting

@@ -12,6 +12,7 @@ from tests.support.pipeline import message
 from tests.support.waiting import until
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
@@ -85,6 +86,7 @@ def test_a_wrong_redis_password_is_logged_and_retried(make_pipeline: MakePipelin
         pipeline.ended(update)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("level", ["DEBUG", "INFO"])
 def test_an_unreachable_bot_api_leaks_no_token(make_pipeline: MakePipeline, level: str) -> None:
     # Given an update with two attempts

@@ -65,6 +65,7 @@ class Flower:
         self._session.close()
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("fast", [1, 0])
 def test_flower_shows_updates_without_their_text(make_pipeline: MakePipeline, fast: int) -> None:
     # Given Flower and a worker that it lists

@@ -58,6 +58,7 @@ def check_nothing_is_counted(pipeline: Pipeline, *updates: int) -> None:
     assert {event.attempt for event in pipeline.history if event.id in updates} == {1}
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("do", ["gate:a", "gate:a counts:x"], ids=["a call", "a session"])
 def test_an_outage_is_not_an_attempt(make_pipeline: MakePipeline, own_redis: Server, do: str) -> None:
     # Given handlers in flight in every pool that need Redis next, and have only one attempt
@@ -155,6 +156,7 @@ def test_a_timeout_after_an_outage_is_not_an_attempt(make_pipeline: MakePipeline
     assert set(pipeline.happened("end")) == set(in_flight)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("do", ["own_redis:timeout", "own_redis:connection"])
 @pytest.mark.parametrize(("bot", "pool", "slots"), WHERE[:2] + WHERE[-1:], ids=str)
 def test_an_error_of_the_bots_own_redis_is_its_failure(

@@ -48,6 +48,7 @@ def test_idle_workers_end(make_pipeline: MakePipeline, own_redis: Server) -> Non
             assert_ends_within(worker, WORKER_WITHIN_S, asked_s)
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(("do", "number"), [("gate", 1), ("counts_at", 0)], ids=["a call", "a session"])
 def test_workers_end_after_their_handlers(make_pipeline: MakePipeline, own_redis: Server, do: str, number: int) -> None:
     # Given a handler in flight in every pool that waits at a gate and then needs Redis

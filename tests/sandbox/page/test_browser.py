@@ -59,6 +59,7 @@ BROKEN = "import nothing_of_this_name"
 FIXED = "def handle(ctx):\n    ctx.reply('Fixed.')"
 
 
+@pytest.mark.exhaustive
 def test_an_import_error_is_shown_until_it_is_fixed(tmp_path: Path) -> None:
     complaints: list[str] = []
     # Given a bot that cannot be imported
@@ -82,6 +83,7 @@ def test_an_import_error_is_shown_until_it_is_fixed(tmp_path: Path) -> None:
 COUNTING = "def handle(ctx):\n    ctx.reply(f'{len(ctx.photos)} photos: {ctx.text}')"
 
 
+@pytest.mark.exhaustive
 def test_several_photos_are_sent_as_one_album(tmp_path: Path) -> None:
     complaints: list[str] = []
     # Given a bot that gets each album as one run
@@ -114,6 +116,7 @@ def test_several_photos_are_sent_as_one_album(tmp_path: Path) -> None:
         assert complaints == []
 
 
+@pytest.mark.exhaustive
 def test_with_slow_handlers_a_kill_hits_a_handler_that_runs(tmp_path: Path) -> None:
     complaints: list[str] = []
     (tmp_path / "my_bot.py").write_text("def handle(ctx):\n    ctx.reply(f'Attempt {ctx.attempt}')")

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.sandbox.calling import wait_until
 from tests.sandbox.page.paging import PageClient
 from tests.sandbox.sandboxes import SandboxProcess
@@ -135,6 +137,7 @@ def test_a_bot_is_written_tried_and_fixed_on_the_page(sandbox: Callable[..., San
     assert made == ["Ann", "Ben", "Ann and Ben", "plain_bot", *FRAMEWORKS]
 
 
+@pytest.mark.exhaustive
 def test_with_reload_a_broken_bot_leaves_the_last_good_code_running(
     sandbox: Callable[..., SandboxProcess], tmp_path: Path
 ) -> None:
