@@ -276,9 +276,9 @@ IN_PYTHON = (
     ),
     Change(
         "a worker does not report a death",
-        BACKGROUND,
-        "self._store.release(leases, died=died)",
-        "self._store.release(leases, died=False)",
+        ACKS,
+        "yield verbs.release(leases, died=died)",
+        "yield verbs.release(leases, died=False)",
     ),
     Change(
         "settles are forgotten when a fetch fails",

@@ -14,7 +14,7 @@ from kombu import Producer
 from redis import Redis
 
 import celery_lanes as lanes
-from celery_lanes.leases import registry
+from celery_lanes.leases import background
 from celery_lanes.protocol import Store, connect_like, keys
 from tests.support import lab_app
 from tests.support.history import Event, check_once_each, ids, read
@@ -160,8 +160,8 @@ class Lab:
         for worker in self._workers:
             worker.end()
         # The background threads of this process would report a data loss when the next test empties the server.
-        registry.stop_background()
-        registry._threads.clear()
+        background.stop_background()
+        background._threads.clear()
         if "result_backend" in self.settings:
             self._close_results()
         with suppress(OSError):

@@ -16,7 +16,7 @@ from kombu.utils import json as kombu_json
 
 import celery_lanes as lanes
 from celery_lanes.fast.strategy import FastRequest, ReceiveFast
-from celery_lanes.leases import registry
+from celery_lanes.leases import background
 from celery_lanes.leases.prefetch import Pool
 from celery_lanes.protocol import Leased
 from celery_lanes.protocol.envelope import pack_task
@@ -63,7 +63,7 @@ class Received:
 
 @pytest.fixture
 def app(monkeypatch: pytest.MonkeyPatch) -> Iterator[Celery]:
-    monkeypatch.setattr(registry, "_tables", {})
+    monkeypatch.setattr(background, "_tables", {})
     monkeypatch.setattr(logging.getLogger("celery.worker.strategy"), "level", logging.INFO)
     app = Celery("received", broker="redis://127.0.0.1:1/0", set_as_current=False)
     lanes.install(app)

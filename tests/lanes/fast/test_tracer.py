@@ -15,7 +15,7 @@ from celery.exceptions import Ignore, Reject, Retry
 
 import celery_lanes as lanes
 from celery_lanes.fast import tracer as tracer_module
-from celery_lanes.leases import registry
+from celery_lanes.leases import background
 from celery_lanes.protocol import Leased
 from celery_lanes.protocol.envelope import pack_task
 from celery_lanes.runtime import clock
@@ -85,9 +85,9 @@ def recording(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunRecording]:
     logger = logging.getLogger("celery.app.trace")
     logger.addFilter(recording.emit)
     monkeypatch.setattr(logger, "level", logging.INFO)
-    monkeypatch.setattr(registry, "_tables", {})
+    monkeypatch.setattr(background, "_tables", {})
     yield recording
-    for in_flight in registry._tables.values():
+    for in_flight in background._tables.values():
         in_flight.channel.close()
     logger.removeFilter(recording.emit)
     for signal, receiver in receivers:

@@ -1,9 +1,9 @@
 """The messages that a worker has leased: in-flight table, pending acks, prefetch, reports and background thread."""
 
-from celery_lanes.leases.in_flight import InFlight, Terminating, id_of, tag_of
-from celery_lanes.leases.pending_acks import BOUNDS_S, LONGER, LOST, RECOVERY, RUN, RUNS, SUM, WAIT, Times, times_field
+from celery_lanes.leases.background import in_flight_of, start_background, stop_background
+from celery_lanes.leases.in_flight import InFlight, Terminating, tag_of
+from celery_lanes.leases.pending_acks import BOUNDS_S, LONGER, LOST, RECOVERY, RUN, RUNS, SUM, WAIT, times_field
 from celery_lanes.leases.prefetch import Pool
-from celery_lanes.leases.registry import in_flight_of, start_background, stop_background
 from celery_lanes.leases.reports import (
     DELAYED,
     DONE,
@@ -37,8 +37,6 @@ __all__ = [
     "Report",
     "ReportChannel",
     "Terminating",
-    "Times",
-    "id_of",
     "in_flight_of",
     "line_of",
     "report_of",

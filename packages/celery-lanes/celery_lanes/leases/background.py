@@ -5,6 +5,9 @@ renewed while their messages are in flight, and some worker sweeps within a seco
 is running and reaches Redis. A sweep is one script: a worker that dies in the middle of it leaves nothing half done.
 Does not guarantee this while C code holds the GIL for longer than a lease: use prefork for such handlers. Exits the
 process if a task has closed the worker's file descriptors.
+
+Each broker has one in-flight table and one background thread in a process, created on first use. A forked child never
+gets its parent's table, whose locks and messages belong to the parent.
 """
 
 from __future__ import annotations
@@ -13,15 +16,17 @@ import os
 from collections.abc import Callable
 from math import inf
 
+from kombu import Connection
 from kombu.log import get_logger
 from redis import Redis
 from redis.exceptions import RedisError
 
 from celery_lanes.errors import unknown_texts
 from celery_lanes.leases.in_flight import InFlight
-from celery_lanes.leases.pending_acks import AckBatch
-from celery_lanes.protocol import Store, Witness
+from celery_lanes.leases.reports import ReportChannel
+from celery_lanes.protocol import MAX_DEATHS, Store, Witness, advice, check_server, connect_like, durability
 from celery_lanes.runtime import clock, threads
+from celery_lanes.words import NEUTRAL, Words
 
 logger = get_logger(__name__)
 
@@ -44,6 +49,10 @@ _BUSY_TICK_FRACTION = 0.5
 _IDLE_TICK_S = SWEEP_EVERY_S
 #: Timeout of the last flush when the worker stops.
 _LAST_FLUSH_S = 3.0
+
+#: Transport options of lanes (Celery: broker_transport_options).
+LEASE_SECONDS, MAX_DEATHS_OPTION = "lease_seconds", "max_deaths"
+DEFAULT_LEASE_S = 15.0
 
 
 class BackgroundThread:
@@ -249,8 +258,7 @@ class Recoverer:
 class AckFlusher:
     """Sends the pending acks that fetches do not carry, and the others if no fetch carries them in time.
 
-    An ack stays pending if sending it failed. Sending it twice is harmless: the second one is refused,
-    because its fence is old.
+    An ack stays pending if sending it failed.
     """
 
     def __init__(self, in_flight: InFlight, store: Store) -> None:
@@ -278,27 +286,57 @@ class AckFlusher:
         batch = acks.start_flush()
         self._settles_since_s = None
         try:
-            self._send(batch)
+            for command in batch.commands(holder=self._in_flight.holder, lease_ms=self._in_flight.lease_ms):
+                self._store.run(command)
         except BaseException:
             acks.flush_failed()
             raise
         acks.flush_answered()
 
-    def _send(self, batch: AckBatch) -> None:
-        if batch.settles or batch.times:
-            self._store.turn(
-                [],
-                holder=self._in_flight.holder,
-                lease_ms=self._in_flight.lease_ms,
-                room=0,
-                settles=list(batch.settles),
-                times=batch.times,
-            )
-        for died in (False, True):
-            leases = [(message_id, fence) for message_id, fence, has_died in batch.releases if has_died is died]
-            if leases:
-                self._store.release(leases, died=died)
-        for message_id, fence, problem in batch.burials:
-            self._store.bury(message_id, fence, problem)
-        for message_id, fence, delay_ms, problem in batch.retries:
-            self._store.retry(message_id, fence, delay_ms=delay_ms, problem=problem)
+
+_tables: dict[tuple[int, str], InFlight] = {}
+_threads: dict[InFlight, BackgroundThread] = {}
+
+
+def in_flight_of(
+    connection: Connection, make_channel: Callable[[], ReportChannel] = ReportChannel, words: Words = NEUTRAL
+) -> InFlight:
+    """The in-flight table for the broker of a kombu connection. The first call creates it."""
+    # kombu switches to the next Sentinel when one does not answer; all of them lead to the same broker.
+    key = (os.getpid(), ";".join(connection.alt) or connection.as_uri())
+    if key not in _tables:
+        options = connection.transport_options
+        _tables[key] = InFlight(
+            lease_s=float(options.get(LEASE_SECONDS, DEFAULT_LEASE_S)),
+            max_deaths=int(options.get(MAX_DEATHS_OPTION, MAX_DEATHS)),
+            channel=make_channel(),
+            words=words,
+        )
+    return _tables[key]
+
+
+def start_background(in_flight: InFlight, connection: Connection) -> BackgroundThread:
+    """The running background thread of a table. Raises ServerUnfit before anything is leased from such a server."""
+    if in_flight not in _threads:
+        with connect_like(connection) as client:
+            check_server(client)
+            _log_advice(client, in_flight.words)
+        # A step must fail soon enough to be retried within the lease.
+        timeout_s = min(5.0, in_flight.lease_s / 3)
+        _threads[in_flight] = BackgroundThread(in_flight, lambda: connect_like(connection, timeout_s))
+    thread = _threads[in_flight]
+    thread.start()
+    return thread
+
+
+def _log_advice(client: Redis, words: Words) -> None:
+    """Log it once in the worker's log, which may be all that the operator reads."""
+    kept = durability(client, words)
+    for sentence in [*([] if kept.safe else [str(kept)]), *advice(client, words=words)]:
+        logger.warning("lanes: %s", sentence)
+
+
+def stop_background() -> None:
+    """Stop every background thread of this process, after a last flush. A later worker of the process has new ones."""
+    while _threads:
+        _threads.popitem()[1].stop()

@@ -200,13 +200,6 @@ class InFlight:
         self.must_reconcile = self.must_reconcile or may_have_run
         self.pending_acks.fetch_failed()
 
-    def require_reconcile(self) -> None:
-        """Redis may have leased messages to this worker that never arrived."""
-        self.must_reconcile = True
-
-    def reconciled(self) -> None:
-        self.must_reconcile = False
-
     # -- claim
 
     def claim(self, tag: str, *, starts: bool, start_by_s: float | None = None) -> bool:

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from celery_lanes.protocol import Command, verbs
 from celery_lanes.protocol.keys import group_of
 from celery_lanes.runtime import clock
 
@@ -80,6 +82,19 @@ class AckBatch:
     def is_urgent(self) -> bool:
         """True if it has acks that a fetch does not carry."""
         return bool(self.releases or self.burials or self.retries)
+
+    def commands(self, *, holder: str, lease_ms: int) -> Iterator[Command[Any]]:
+        """The commands that send them. To send one twice is harmless: it is refused, because its fence is old."""
+        if self.settles or self.times:
+            yield verbs.turn([], holder=holder, lease_ms=lease_ms, room=0, settles=list(self.settles), times=self.times)
+        for died in (False, True):
+            leases = [(message_id, fence) for message_id, fence, has_died in self.releases if has_died is died]
+            if leases:
+                yield verbs.release(leases, died=died)
+        for message_id, fence, problem in self.burials:
+            yield verbs.bury(message_id, fence, problem)
+        for message_id, fence, delay_ms, problem in self.retries:
+            yield verbs.retry(message_id, fence, delay_ms=delay_ms, problem=problem)
 
     def unheld_ids(self) -> list[str]:
         """The ids of all messages released, buried or retried."""

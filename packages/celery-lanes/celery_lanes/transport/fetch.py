@@ -181,7 +181,7 @@ class PendingFetch(PolledConnection):
             return
         # No fetch is in flight, so no message is about to arrive that is not in the table yet.
         released = self._channel.store.reconcile(in_flight.holder, in_flight.leased_ids())
-        in_flight.reconciled()
+        in_flight.must_reconcile = False
         if released:
             logger.info("lanes: released %d messages that were leased to this worker but never arrived", released)
 
@@ -317,7 +317,7 @@ class FetchLoop:
         self._is_started = True
         self._in_flight.wakeups.add_consumer()
         # Redis may have leased messages to this worker that never arrived, or may be another server by now.
-        self._in_flight.require_reconcile()
+        self._in_flight.must_reconcile = True
         start_background(self._in_flight, self._channel.connection.client)
         self._channel.connection.cycle.watch_pipe(self._channel, self._in_flight.channel.reader)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from celery_lanes.leases import InFlight, stop_background
-from celery_lanes.protocol import Command, PipelinedConnection, UnawaitedCommand, connect_like, keys, script, verbs
+from celery_lanes.protocol import PipelinedConnection, UnawaitedCommand, connect_like, keys, script
 from celery_lanes.runtime import clock, threads
 
 logger = get_logger(__name__)
@@ -158,27 +158,9 @@ class ForcedExit:
         else:
             self._in_flight.release_unclaimed()
         if self._connection is not None:
-            for asked in self._last_acks():
-                self._connection.send_unawaited(UnawaitedCommand(asked))
-
-    def _last_acks(self) -> Iterator[Command[Any]]:
-        in_flight = self._in_flight
-        pending = in_flight.pending_acks.everything()
-        yield verbs.turn(
-            [],
-            holder=in_flight.holder,
-            lease_ms=in_flight.lease_ms,
-            room=0,
-            settles=list(pending.settles),
-            max_deaths=in_flight.max_deaths,
-        )
-        for died in (False, True):
-            leases = [(message_id, fence) for message_id, fence, has_died in pending.releases if has_died is died]
-            yield verbs.release(leases, died=died)
-        for message_id, fence, problem in pending.burials:
-            yield verbs.bury(message_id, fence, problem)
-        for message_id, fence, delay_ms, problem in pending.retries:
-            yield verbs.retry(message_id, fence, delay_ms=delay_ms, problem=problem)
+            pending = self._in_flight.pending_acks.everything()
+            for command in pending.commands(holder=self._in_flight.holder, lease_ms=self._in_flight.lease_ms):
+                self._connection.send_unawaited(UnawaitedCommand(command))
 
     def _must_exit(self, checked_s: float, answers: bool, is_busy: bool) -> bool:
         self._no_answer_since_s = None if answers else self._no_answer_since_s or checked_s

@@ -9,19 +9,19 @@ import pytest
 from kombu import Connection
 
 from celery_lanes.errors import ServerUnfit
-from celery_lanes.leases import registry
-from celery_lanes.leases.registry import in_flight_of, start_background, stop_background
+from celery_lanes.leases import background
+from celery_lanes.leases.background import in_flight_of, start_background, stop_background
 from tests.lanes.old_server import old_server
 
 
 @pytest.fixture(autouse=True)
 def empty(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An empty registry, whose threads and tables end with the test."""
-    monkeypatch.setattr(registry, "_tables", {})
-    monkeypatch.setattr(registry, "_threads", {})
+    """The tests start without tables, and end what they started."""
+    monkeypatch.setattr(background, "_tables", {})
+    monkeypatch.setattr(background, "_threads", {})
     yield
     stop_background()
-    for in_flight in registry._tables.values():
+    for in_flight in background._tables.values():
         in_flight.channel.close()
 
 
@@ -70,4 +70,4 @@ def test_no_background_thread_runs_on_a_server_that_is_too_old() -> None:
         connection = Connection(url)
         with pytest.raises(ServerUnfit, match="too old"):
             start_background(in_flight_of(connection), connection)
-    assert registry._threads == {}
+    assert background._threads == {}
