@@ -26,10 +26,10 @@ from celery.bin.celery import celery
 from kombu import Queue
 
 import celery_lanes as lanes
-from celery_lanes.cli import AppGroup
 from celery_lanes.protocol import NewMessage
 from chatlanes.__main__ import main as chatlanes
 from chatlanes.cli.celery_commands import flower_command
+from chatlanes.cli.commands import BotCommands
 from chatlanes.updates.intake import pack_update
 from chatlanes.updates.words import WORDS
 from chatlanes_sandbox.__main__ import main as chatlanes_sandbox
@@ -179,7 +179,7 @@ def of_lanes(words: list[str], request: pytest.FixtureRequest) -> None:
         for name in ("chats.txt", "news.txt", "news.html"):
             (folder / name).touch()
         request.getfixturevalue("monkeypatch").chdir(folder)
-        known = AppGroup(COMMANDS).get_command(None, "broadcast").get_command(None, arguments[1])
+        known = BotCommands.group().commands["broadcast"].commands[arguments[1]]
         known.make_context(arguments[1], arguments[2:], obj=None).close()
         return
     if len(arguments) < 1 + (arguments[:1] == ["dead"]) or arguments[0] in ENDLESS or "--watch" in arguments:

@@ -11,13 +11,12 @@ import pytest
 
 import celery_lanes as lanes
 import chatlanes
-from celery_lanes.cli import AppGroup
 from chatlanes import errors
 from chatlanes.__main__ import main
 from chatlanes.bot.context import Context
+from chatlanes.cli.commands import BotCommands
 from chatlanes.settings.table import rows
 from docs.site import settings
-from tests.cli.conftest import COMMANDS
 from tests.docs.pages import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -76,7 +75,7 @@ def test_every_name_of_lanes_is_in_the_reference(name: str) -> None:
 
 def test_every_command_is_in_the_reference() -> None:
     shown = set(re.findall(r"<!-- help: (.*) -->", TEXT))
-    commands = {f"chatlanes {name}" for name in main.commands} | set(_leaves("chatlanes lanes", AppGroup(COMMANDS)))
+    commands = {f"chatlanes {name}" for name in main.commands} | set(_leaves("chatlanes lanes", BotCommands.group()))
     assert commands <= shown
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from celery_lanes.fast import PIECES
+from celery_lanes.fast.table import PIECES
 from tests.support.lab import Lab, LabMaker
 from tests.support.lab_app import FAST
 

@@ -8,7 +8,7 @@ import pytest
 
 from celery_lanes.leases.pending_acks import RECOVERY
 from celery_lanes.monitoring import inspection
-from celery_lanes.monitoring.histogram import Histogram
+from celery_lanes.monitoring.inspection import Histogram
 from chatlanes_sandbox.server import start_server
 from tests.pipeline.conftest import MakePipeline
 from tests.support.history import ids

@@ -18,8 +18,8 @@ from celery.exceptions import CPendingDeprecationWarning
 from celery.utils.imports import symbol_by_name
 from celery.utils.log import get_task_logger
 
-from celery_lanes import fast as fast_pieces
 from celery_lanes.errors import Misconfigured
+from celery_lanes.fast import table
 from celery_lanes.leases import InFlight, Pool, ReportChannel, in_flight_of
 from celery_lanes.monitoring import log_filters
 from celery_lanes.monitoring.events import GatherEvents, show_events_in_banner
@@ -185,7 +185,7 @@ class LanesStep(bootsteps.StartStopStep):
         # A full gevent pool blocks the loop that passes it a message, so nothing is prefetched for it.
         spare = 0 if getattr(pool, "is_green", False) else worker.prefetch_multiplier - 1
         if worker.app.lanes.is_fast:
-            fast_pieces.apply(worker)
+            table.apply(worker)
         lanes_pool = Pool(
             slots=partial(_slots, pool),
             forks=pool.uses_semaphore,

@@ -11,8 +11,7 @@ import sys
 import pytest
 from kombu import Producer
 
-from celery_lanes.fast import PIECES, Piece
-from celery_lanes.fast.table import digest_of
+from celery_lanes.fast.table import PIECES, Piece, digest_of
 
 #: The name, our file, and the digests in the reviewed versions (Celery and kombu 5.6 and 5.7; for the standard library
 #: Python 3.11). This code is replaced with every setting.

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from celery.concurrency.solo import TaskPool
 
-from celery_lanes import fast
 from celery_lanes.fast import table
 from celery_lanes.fast.table import Piece, digest_of
 from tests.support import ROOT
@@ -32,7 +31,7 @@ def test_a_piece_that_does_not_fit_is_left_off_and_logged(
     monkeypatch.setattr(logging.getLogger("celery_lanes.fast.table"), "propagate", True)
     # When the pieces are applied to a worker that only one of them fits
     with caplog.at_level(logging.WARNING, "celery_lanes.fast.table"):
-        fast.apply(SimpleNamespace(pool=TaskPool.__new__(TaskPool)))
+        table.apply(SimpleNamespace(pool=TaskPool.__new__(TaskPool)))
     # Then that one is applied, and one log line names those that do not match the installed packages
     assert applied == ["fits"]
     assert [record.getMessage() for record in caplog.records] == [
@@ -44,7 +43,7 @@ def test_a_piece_that_does_not_fit_is_left_off_and_logged(
 def test_every_piece_is_documented() -> None:
     rows = [line.split("|")[1:4] for line in (ROOT / "docs" / "fast.md").read_text().splitlines() if "| `" in line]
     documented = {name.strip(" `"): (replaces.strip(), since.strip()) for name, replaces, since in rows}
-    for piece in fast.PIECES:
+    for piece in table.PIECES:
         replaces, since = documented.pop(piece.module)
         assert replaces.startswith(piece.replaces)
         assert since == piece.since

@@ -9,8 +9,9 @@ from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from celery_lanes.monitoring import inspection
-from celery_lanes.protocol import Group, History, Loss, NewMessage, Store, Witness, keys, witness_of
+from celery_lanes.protocol import Group, Loss, NewMessage, Store, Witness, keys, witness_of
 from celery_lanes.protocol.data_loss import sentence
+from celery_lanes.protocol.verbs import History
 
 LEASE_MS = 60_000
 

@@ -25,7 +25,7 @@ from redis.exceptions import RedisError
 from celery_lanes.cli.context import CommandError, Context, command
 from celery_lanes.leases import RECOVERY, RUN, WAIT
 from celery_lanes.monitoring import inspection
-from celery_lanes.monitoring.histogram import Histogram
+from celery_lanes.monitoring.inspection import Histogram
 from celery_lanes.protocol import durability, keys
 
 #: The counters of celery_lanes/protocol/keys.py, with their meanings.

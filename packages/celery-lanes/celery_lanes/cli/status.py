@@ -18,8 +18,7 @@ from celery_lanes.cli.context import Context, command
 from celery_lanes.cli.formatting import age, bar, duration, echo, moment, number, table
 from celery_lanes.leases import RUN, WAIT
 from celery_lanes.monitoring import inspection
-from celery_lanes.monitoring.histogram import Histogram
-from celery_lanes.monitoring.inspection import Record, WaitingTimers
+from celery_lanes.monitoring.inspection import Histogram, Record, WaitingTimers
 from celery_lanes.words import NEUTRAL, Words
 
 #: The most messages that are examined one by one, so that the command answers quickly. Others are only counted.

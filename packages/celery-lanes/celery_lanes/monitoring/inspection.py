@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, field
+from itertools import accumulate, islice
 from typing import Any, NamedTuple, cast
 
 from redis import Redis
 
-from celery_lanes.leases import LOST, RUNS, times_field
-from celery_lanes.monitoring.histogram import Histogram, read_times
+from celery_lanes.leases import BOUNDS_S, LONGER, LOST, RUNS, SUM, times_field
 from celery_lanes.protocol import Loss, keys
 from celery_lanes.protocol.envelope import split
 from celery_lanes.protocol.verbs import read_loss
@@ -26,6 +25,9 @@ _AT_ONCE = 500
 _FIRST_LINE = 2047
 
 _FIELDS = ("state", "queue", "lanes", "seq", "fence", "holder", "failed", "died", "replayed", "parked", "size")
+
+#: The buckets of a histogram, by their upper bounds.
+_PLACES = {name: place for place, name in enumerate((*map(str, BOUNDS_S), LONGER))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,33 @@ class WaitingTimers(NamedTuple):
         return max(-(self.due_s or 0.0), 0.0)
 
 
+@dataclass
+class Histogram:
+    """`buckets`: the count of each bucket; the last one counts times above the last of BOUNDS_S."""
+
+    buckets: list[int] = field(default_factory=lambda: [0] * len(_PLACES))
+    sum_s: float = 0.0
+
+    def since(self, earlier: Histogram) -> Histogram:
+        """The difference to an earlier histogram."""
+        buckets = [now - then for now, then in zip(self.buckets, earlier.buckets, strict=True)]
+        return Histogram(buckets, self.sum_s - earlier.sum_s)
+
+    def cumulative(self) -> Iterator[tuple[str, int]]:
+        """(upper bound, how many took at most that long), as in Prometheus."""
+        return zip(_PLACES, accumulate(self.buckets), strict=True)
+
+    def median_s(self) -> float | None:
+        """The estimated median: times are assumed to be evenly distributed in a bucket. None if there are none."""
+        half = sum(self.buckets) / 2
+        lower_s, before = 0.0, 0
+        for upper_s, n in zip((*BOUNDS_S, BOUNDS_S[-1]), self.buckets, strict=True):
+            if n > 0 and before + n >= half:
+                return lower_s + (upper_s - lower_s) * (half - before) / n
+            lower_s, before = upper_s, before + n
+        return None
+
+
 def settled(client: Redis) -> Settled:
     found: Any = client.hgetall(keys.SETTLED)
     return Settled(now_us(client), {queue.decode(): _number(count) for queue, count in found.items()})
@@ -129,11 +158,6 @@ def dead(client: Redis) -> dict[str, int]:
     return {message_id.decode(): int(at_ms) for message_id, at_ms in found}
 
 
-def leased(client: Redis, most: int) -> list[str]:
-    """The ids of leased messages, including those of workers that died; the earliest expiry first."""
-    return _texts(client.zrange(keys.LEASES, 0, most - 1))
-
-
 def lease_ends_ms(client: Redis, most: int) -> dict[str, float]:
     """Message id -> when its lease ends; the first to end come first."""
     found: Any = client.zrange(keys.LEASES, 0, most - 1, withscores=True)
@@ -145,20 +169,9 @@ def delayed(client: Redis) -> int:
     return int(client.zcard(keys.DELAYED))
 
 
-def collecting(client: Redis) -> int:
-    """The number of groups that wait for further messages."""
-    return int(client.zcard(keys.COLLECTING))
-
-
 def timers(client: Redis) -> WaitingTimers:
     waiting, first = client.zcard(keys.TIMERS), cast("list[Any]", client.zrange(keys.TIMERS, 0, 0, withscores=True))
     return WaitingTimers(int(waiting), first[0][1] / 1000 - now_us(client) / 1e6 if first else None)
-
-
-def due_ms(client: Redis, message_id: str) -> int | None:
-    """When a delayed message is due."""
-    at_ms = client.zscore(keys.DELAYED, message_id)
-    return None if at_ms is None else int(at_ms)
 
 
 def problems(client: Redis, message_id: str) -> list[dict[str, Any]]:
@@ -219,7 +232,7 @@ def workers(client: Redis) -> dict[str, int]:
 def parked(client: Redis) -> dict[tuple[str, str], tuple[int, float]]:
     """(kind, group of queues) -> how many messages were parked, and the sum of their delays in seconds."""
     found: Any = client.hgetall(keys.PARKED)
-    by = {tuple(field.decode().split(" ", 2)): _number(n) for field, n in found.items()}
+    by = {tuple(name.decode().split(" ", 2)): _number(n) for name, n in found.items()}
     return {
         (kind, group): (n, by.get(("ms", kind, group), 0) / 1000)
         for (what, kind, group), n in by.items()
@@ -228,9 +241,19 @@ def parked(client: Redis) -> dict[tuple[str, str], tuple[int, float]]:
 
 
 def times(client: Redis) -> dict[tuple[str, str], Histogram]:
-    """(WAIT, RUN or RECOVERY, group of queues) -> histogram."""
-    found: Any = client.hgetall(keys.TIMES)
-    return read_times({field.decode(): _number(n) for field, n in found.items()})
+    """(WAIT, RUN or RECOVERY, group of queues) -> histogram. Skips bounds of other versions."""
+    stored: Any = client.hgetall(keys.TIMES)
+    found: dict[tuple[str, str], Histogram] = {}
+    for field_, n in stored.items():
+        what, bound, group = field_.decode().split(" ", 2)
+        if what == LOST:
+            continue
+        histogram = found.setdefault((what, group), Histogram())
+        if bound == SUM:
+            histogram.sum_s = _number(n) / 1e6
+        elif bound in _PLACES:
+            histogram.buckets[_PLACES[bound]] += _number(n)
+    return found
 
 
 def lost_runs(client: Redis, group: str) -> int:

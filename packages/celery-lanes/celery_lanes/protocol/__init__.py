@@ -22,25 +22,22 @@ from celery_lanes.protocol.messages import (
     check_once,
     only_seen,
 )
-from celery_lanes.protocol.scripts import Argument, Command, Script, Texts, digest, plain, script, use_texts
+from celery_lanes.protocol.scripts import Argument, Command, Texts, digest, plain, script, use_texts
 from celery_lanes.protocol.server import Durability, Durable, advice, check_server, durability
 from celery_lanes.protocol.verbs import (
     MAX_DEATHS,
     Appended,
     Begun,
     Fetched,
-    History,
     Kind,
     Leased,
     Loss,
     Noted,
     Outcome,
-    Pausable,
     PreviousCall,
     Read,
     Shielded,
     StoredTimer,
-    Swept,
 )
 
 __all__ = [
@@ -59,7 +56,6 @@ __all__ = [
     "Fetched",
     "Group",
     "Guard",
-    "History",
     "Kind",
     "Leased",
     "Loss",
@@ -68,18 +64,15 @@ __all__ = [
     "NewMessage",
     "Noted",
     "Outcome",
-    "Pausable",
     "PipelinedConnection",
     "PreviousCall",
     "Push",
     "Read",
-    "Script",
     "Set",
     "SetTimer",
     "Shielded",
     "Store",
     "StoredTimer",
-    "Swept",
     "Texts",
     "UnawaitedCommand",
     "Witness",

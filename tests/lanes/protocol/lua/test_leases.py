@@ -6,7 +6,8 @@ import pytest
 from redis import Redis
 
 from celery_lanes.monitoring import inspection
-from celery_lanes.protocol import Outcome, Store, Swept, keys, verbs
+from celery_lanes.protocol import Outcome, Store, keys, verbs
+from celery_lanes.protocol.verbs import Swept
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
     LEASE_MINUTES,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from redis import Redis
 
-from celery_lanes.protocol import NewMessage, Pausable, Store, keys
+from celery_lanes.protocol import NewMessage, Store, keys
+from celery_lanes.protocol.verbs import Pausable
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
     CLOCK,
