@@ -90,8 +90,8 @@ class BackgroundThread:
                 self._log_errors(self._tick)
                 pause_s = self._pause_s()
                 is_idle = pause_s > self._busy_tick_s
-                self._wakeups.set_background_idle(is_idle)
-                # A message that arrived before `set_background_idle` did not wake this thread.
+                self._wakeups.is_background_idle = is_idle
+                # A message that arrived before that did not wake this thread.
                 if not (is_idle and self._in_flight.has_unclaimed()):
                     self._wakeups.background.wait(pause_s)
             self._in_flight.reports.read()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from celery_lanes.protocol import Leased
 
@@ -90,15 +90,6 @@ class PrefetchEstimator:
         return self.is_backlog and waiting > min(size / 2, slots * EXPECTED_WAIT_S / max(self._run_s, 1e-6))
 
 
-class OrdinaryRequest(Protocol):
-    """A message of an ordinary queue that has started (worker/request.py)."""
-
-    acknowledged: bool
-
-    @property
-    def is_running(self) -> bool: ...
-
-
 class Capacity:
     """The capacity of one worker. `counts` returns the counts of its in-flight table.
 
@@ -110,7 +101,7 @@ class Capacity:
         self.estimator = estimator
         self._counts = counts
         self._occupied = 0  # slots that run messages of ordinary queues
-        self._ordinary: set[OrdinaryRequest] = set()
+        self._ordinary: set[Any] = set()  # requests that have started (worker/request.py)
         self._suspects_wait = False
 
     def use_pool(self, pool: Pool | None) -> None:
@@ -143,7 +134,7 @@ class Capacity:
             return 1 if held < slots else 0
         return max(0, slots + self._prefetch(slots) - held - occupied)
 
-    def ordinary_started(self, request: OrdinaryRequest) -> None:
+    def ordinary_started(self, request: Any) -> None:
         """Called on any thread."""
         self._ordinary.add(request)
 

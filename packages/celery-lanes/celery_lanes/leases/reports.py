@@ -167,8 +167,8 @@ class Wakeups:
         self.background = threads.Signal()
         self.last_fetch_s = 0.0  # clock.now_s; the last fetch carries all settles queued by then
         self._channel = channel
-        self._consumers = 0
-        self._is_background_idle = False  # the background thread waits for longer than a busy tick
+        self.consumers = 0  # channels that fetch; if there is none, the background thread settles
+        self.is_background_idle = False  # the background thread waits for longer than a busy tick
         self._is_loop_woken = False
         self._answer_until_s = 0.0  # until then the answer of a fetch is expected
         self._is_anything_delayed = False
@@ -177,16 +177,11 @@ class Wakeups:
 
     # -- the event loop of the consumers
 
-    @property
-    def consumers(self) -> int:
-        """The number of channels that fetch. If there is none, the background thread settles."""
-        return self._consumers
-
     def add_consumer(self) -> None:
-        self._consumers += 1
+        self.consumers += 1
 
     def remove_consumer(self) -> None:
-        self._consumers -= 1
+        self.consumers -= 1
         self.background.set()
 
     def fetch_started(self) -> None:
@@ -198,7 +193,7 @@ class Wakeups:
 
     def slot_is_free(self) -> None:
         """Wake the loop, or the background thread if no channel fetches."""
-        if not self._consumers:
+        if not self.consumers:
             self.background.set()
         elif not self._is_loop_woken and clock.now_s() >= self._answer_until_s:
             self._is_loop_woken = True
@@ -209,14 +204,6 @@ class Wakeups:
         self._is_loop_woken = False
 
     # -- the background thread
-
-    @property
-    def is_background_idle(self) -> bool:
-        return self._is_background_idle
-
-    def set_background_idle(self, is_idle: bool) -> None:
-        """Called before the background thread waits; `is_idle`: for longer than a busy tick."""
-        self._is_background_idle = is_idle
 
     def retry_is_delayed(self) -> None:
         """A message was delayed, and may become due before the next sweep."""

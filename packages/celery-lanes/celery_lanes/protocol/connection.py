@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol, cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 from redis import Redis
@@ -33,16 +33,6 @@ from celery_lanes.protocol.scripts import Argument, Command, Script
 MOST_UNREAD = 64
 READ_BYTES = 1 << 16
 DEFAULT_SENTINEL_PORT = 26379
-
-
-class BrokerConnection(Protocol):
-    """The attributes of a kombu connection that identify its server."""
-
-    ssl: Any
-    alt: Any
-    transport_options: Any
-
-    def as_uri(self, include_password: bool = ...) -> str: ...
 
 
 def connect(
@@ -68,7 +58,7 @@ def connect(
     return Redis.from_url(url, **options, **(ssl or {}))
 
 
-def connect_like(connection: BrokerConnection, timeout_s: float = 5.0) -> Redis:
+def connect_like(connection: Any, timeout_s: float = 5.0) -> Redis:
     """A client for the server of a kombu connection."""
     ssl = connection.ssl if isinstance(connection.ssl, Mapping) else None
     urls = [*connection.alt] or [connection.as_uri(include_password=True)]

@@ -102,10 +102,7 @@ class DurableAppends:
         """WAITAOF and WAIT refer to writes of their own connection, so they go with the append, which always writes."""
         waits = self._waits()
         try:
-            answer, *kept = self.store.ask(command, *waits, together=True)
-            for reply in (answer, *kept):
-                if isinstance(reply, RedisError):
-                    raise reply
+            answer, *kept = self.store.run_all(command, *waits, together=True)
         except RedisError:
             self._must_check = True  # the server may restart with other settings
             raise

@@ -37,6 +37,10 @@ T = TypeVar("T")
 Argument = str | bytes | int | float
 
 
+def _as_it_is(answer: Any) -> Any:
+    return answer
+
+
 class Script:
     """One verb, from the folder `lua` of a package. `group` is empty if no arguments repeat."""
 
@@ -50,25 +54,22 @@ class Script:
         self.fixed, self.group = _contract(name, verb)
 
     def command(
-        self, keys: Sequence[str] = (), group: Iterable[Sequence[Argument]] = (), **fixed: Argument
+        self,
+        keys: Sequence[str] = (),
+        group: Iterable[Sequence[Argument]] = (),
+        read: Callable[[Any], Any] = _as_it_is,
+        /,
+        **fixed: Argument,
     ) -> Command[Any]:
-        """The command that calls it; its result is the answer. Raises TypeError if the arguments do not match the
-        header.
-        """
-        return Command(self, self.arguments(keys, group, **fixed))
-
-    def arguments(
-        self, keys: Sequence[str] = (), group: Iterable[Sequence[Argument]] = (), **fixed: Argument
-    ) -> list[Argument]:
-        """Those of EVALSHA. Raises TypeError if they do not match the header."""
+        """The command that calls it. Raises TypeError if the arguments do not match the header."""
         if tuple(fixed) != self.fixed:
             raise TypeError(f"{self.name}.lua takes {self.fixed}, not {tuple(fixed)}")
-        command: list[Argument] = ["EVALSHA", self.sha, len(keys), *keys, *fixed.values()]
+        arguments: list[Argument] = ["EVALSHA", self.sha, len(keys), *keys, *fixed.values()]
         for values in group:
             if len(values) != len(self.group):
                 raise TypeError(f"{self.name}.lua repeats {self.group}, not {values!r}")
-            command.extend(values)
-        return command
+            arguments.extend(values)
+        return Command(self, arguments, read)
 
 
 #: For each version of an app's dictionary, the texts in the order of their codes (lua/lib/timer_packing.lua).
@@ -106,10 +107,6 @@ def _quoted(text: str) -> str:
     """As a string of Lua."""
     plain = "".join(chr(c) if 32 <= c < 127 and c not in b"'\\" else f"\\{c:03d}" for c in text.encode())
     return f"'{plain}'"
-
-
-def _as_it_is(answer: Any) -> Any:
-    return answer
 
 
 @dataclass(frozen=True, slots=True)

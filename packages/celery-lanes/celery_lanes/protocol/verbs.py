@@ -55,8 +55,7 @@ def _verb(
     group: Iterable[Sequence[Argument]] = (),
     **fixed: Argument,
 ) -> Command[T]:
-    found = script(name)
-    return Command(found, found.arguments(keys, group, **fixed), read)
+    return script(name).command(keys, group, read, **fixed)
 
 
 def _texts(values: list[bytes]) -> list[str]:

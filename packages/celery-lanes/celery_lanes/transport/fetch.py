@@ -202,66 +202,6 @@ def _starting_at(first: int, items: list[T]) -> list[T]:
     return items[first:] + items[:first]
 
 
-class Dispatcher:
-    """Delivers the messages of a fetch to the consumers of their queues; in a Celery worker, to its pool.
-
-    Guarantees that all of them are in the in-flight table before any is delivered, and that a message that cannot be
-    delivered is released, or buried if no worker could process it. `asked_s` (clock.now_s) is when the fetch was sent,
-    and when its leases start.
-    """
-
-    def __init__(self, channel: Any) -> None:
-        self._channel = channel
-
-    @property
-    def _in_flight(self) -> InFlight:
-        in_flight: InFlight = self._channel.in_flight
-        return in_flight
-
-    def deliver(self, fetched: Fetched, asked_s: float) -> None:
-        self._in_flight.finish_fetch(fetched.leased, asked_s, suspects_wait=fetched.suspects, more=fetched.more)
-        self._in_flight.wakeups.next_is_due(fetched.due_s)
-        deadline_s = asked_s + self._in_flight.lease_s
-        try:
-            for leased in fetched.leased:
-                self._deliver_one(leased, deadline_s)
-        except BaseException:  # a shutdown, or a connection error in the callback
-            self._in_flight.release_unclaimed()
-            raise
-
-    def release(self, fetched: Fetched, asked_s: float) -> None:
-        """Release the messages of a fetch that was answered after the channel stopped consuming."""
-        self._in_flight.finish_fetch(fetched.leased, asked_s, suspects_wait=fetched.suspects)
-        for leased in fetched.leased:
-            self._in_flight.release(tag_of(leased.id, leased.fence))
-
-    def _deliver_one(self, leased: Leased, deadline_s: float) -> None:
-        tag = tag_of(leased.id, leased.fence)
-        callback = self._channel.connection._callbacks.get(leased.queue)
-        if callback is None:
-            self._in_flight.release(tag)
-            return
-        try:
-            message = unpack(leased, deadline_s)
-        except (ValueError, KeyError, TypeError) as error:
-            logger.error("lanes: buried %s, which is not a message: %s", leased.id, error, extra=about(leased.id))
-            self._in_flight.bury(tag, {"type": "NoMessage", "message": f"it cannot be unpacked: {error}"})
-            return
-        if self._in_flight.capacity.pool is None:
-            self._in_flight.claim(tag, starts=True)
-            callback(message)
-            return
-        try:
-            callback(message)
-        except (TypeError, ValueError, LookupError, AttributeError) as error:
-            # Celery failed on its content: it would fail on every other worker too.
-            fields = about(leased.id)
-            logger.error(
-                "lanes: buried %s, which Celery cannot process: %s", leased.id, error, exc_info=True, extra=fields
-            )
-            self._in_flight.bury(tag, {"type": type(error).__name__, "message": f"Celery cannot process it: {error}"})
-
-
 def unpack(leased: Leased, deadline_s: float) -> dict[str, Any]:
     """The message in kombu's form, with the header for its delivery (delivery.py). Raises ValueError, KeyError or
     TypeError if it is not a message.
@@ -284,12 +224,15 @@ def unpack(leased: Leased, deadline_s: float) -> dict[str, Any]:
 
 
 class FetchLoop:
-    """The fetches of one channel."""
+    """The fetches of one channel, and the delivery of their messages to the consumers; in a Celery worker, to its pool.
+
+    Guarantees that all messages of a fetch are in the in-flight table before any is delivered, and that a message that
+    cannot be delivered is released, or buried if no worker could process it.
+    """
 
     def __init__(self, channel: Any) -> None:
         self._channel = channel
         self._fetch, self._wait = PendingFetch(FETCH, channel), PolledConnection(WAIT)
-        self._dispatcher = Dispatcher(channel)
         self._is_notified = True  # there may be ready messages
         self._must_pass_on = False  # a wake-up was read without capacity: another worker must get it
         self._is_started = False
@@ -420,12 +363,12 @@ class FetchLoop:
         # A wake-up that was read while the fetch was in flight may announce a message that the fetch did not see.
         self._is_notified = self._is_notified or fetched.more
         self._waits_for_room = fetched.last_wait
-        self._dispatcher.deliver(fetched, self._fetch.asked_s)
+        self._deliver(fetched, self._fetch.asked_s)
 
     def _release_fetch_in_flight(self) -> None:
         """Read the pending answer, so that its messages are released before their leases expire."""
         if self._fetch.is_waiting and (fetched := self._fetch.last_answer()):
-            self._dispatcher.release(fetched, self._fetch.asked_s)
+            self._release(fetched, self._fetch.asked_s)
 
     def _read_wait(self) -> None:
         try:
@@ -444,3 +387,49 @@ class FetchLoop:
                 if connection is self._fetch:
                     self._fetch.lost()
                 connection.drop(self._channel)
+
+    # -- the messages of a fetch
+
+    def _deliver(self, fetched: Fetched, asked_s: float) -> None:
+        """`asked_s` (clock.now_s) is when the fetch was sent, and when its leases start."""
+        self._in_flight.finish_fetch(fetched.leased, asked_s, suspects_wait=fetched.suspects, more=fetched.more)
+        self._in_flight.wakeups.next_is_due(fetched.due_s)
+        deadline_s = asked_s + self._in_flight.lease_s
+        try:
+            for leased in fetched.leased:
+                self._deliver_one(leased, deadline_s)
+        except BaseException:  # a shutdown, or a connection error in the callback
+            self._in_flight.release_unclaimed()
+            raise
+
+    def _release(self, fetched: Fetched, asked_s: float) -> None:
+        """Release the messages of a fetch that was answered after the channel stopped consuming."""
+        self._in_flight.finish_fetch(fetched.leased, asked_s, suspects_wait=fetched.suspects)
+        for leased in fetched.leased:
+            self._in_flight.release(tag_of(leased.id, leased.fence))
+
+    def _deliver_one(self, leased: Leased, deadline_s: float) -> None:
+        tag = tag_of(leased.id, leased.fence)
+        callback = self._channel.connection._callbacks.get(leased.queue)
+        if callback is None:
+            self._in_flight.release(tag)
+            return
+        try:
+            message = unpack(leased, deadline_s)
+        except (ValueError, KeyError, TypeError) as error:
+            logger.error("lanes: buried %s, which is not a message: %s", leased.id, error, extra=about(leased.id))
+            self._in_flight.bury(tag, {"type": "NoMessage", "message": f"it cannot be unpacked: {error}"})
+            return
+        if self._in_flight.capacity.pool is None:
+            self._in_flight.claim(tag, starts=True)
+            callback(message)
+            return
+        try:
+            callback(message)
+        except (TypeError, ValueError, LookupError, AttributeError) as error:
+            # Celery failed on its content: it would fail on every other worker too.
+            fields = about(leased.id)
+            logger.error(
+                "lanes: buried %s, which Celery cannot process: %s", leased.id, error, exc_info=True, extra=fields
+            )
+            self._in_flight.bury(tag, {"type": type(error).__name__, "message": f"Celery cannot process it: {error}"})

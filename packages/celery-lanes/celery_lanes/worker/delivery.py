@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -217,13 +218,8 @@ class Delivery:
 
         While Redis does not answer, behaves like `park`.
         """
-        self.journal.confirm()
-        delay_ms = round(delay_s * 1000)
-        outcome = self.journal.retry_until_done(
-            lambda: self.lanes.store.retry(self.id, self.fence, delay_ms=delay_ms, problem=problem)
-        )
-        self._report_ended(delayed=True)
-        return outcome
+        ended = partial(self.lanes.store.retry, self.id, self.fence, delay_ms=round(delay_s * 1000), problem=problem)
+        return self._end(ended, DELAYED)
 
     def park(self, *, delay_s: float, kind: str = "", reason: str = "") -> Outcome:
         """Postpone the message without counting an attempt. It stays first in its lanes, which wait, and is ready after
@@ -234,13 +230,9 @@ class Delivery:
         While Redis does not answer, retries for as long as a lease, then raises RedisAway. The outcome is LOST if the
         message was parked and the answer got lost.
         """
-        self.journal.confirm()
         delay_ms = round(delay_s * 1000)
-        outcome = self.journal.retry_until_done(
-            lambda: self.lanes.store.park(self.id, self.fence, delay_ms=delay_ms, kind=kind, reason=reason)
-        )
-        self._report_ended(delayed=True)
-        return outcome
+        ended = partial(self.lanes.store.park, self.id, self.fence, delay_ms=delay_ms, kind=kind, reason=reason)
+        return self._end(ended, DELAYED)
 
     def commit(self, writes: Iterable[Write] = (), *, skipped: bool = False) -> Outcome:
         """Settle the message and make these writes to other keys, all or nothing. After a commit, a crash causes no
@@ -269,10 +261,7 @@ class Delivery:
 
     def bury(self, problem: dict[str, Any]) -> Outcome:
         """Move the message to the dead letters; its lanes continue. While Redis does not answer, acts like `park`."""
-        self.journal.confirm()
-        outcome = self.journal.retry_until_done(lambda: self.lanes.store.bury(self.id, self.fence, problem))
-        self._report_ended()
-        return outcome
+        return self._end(partial(self.lanes.store.bury, self.id, self.fence, problem), GONE)
 
     def release(self) -> None:
         """Release the message, uncounted, although it has started. The worker's main process sends this to Redis as
@@ -314,11 +303,18 @@ class Delivery:
             return Interrupted(f"a newer message has ended this run of {self.id}")
         return LeaseLost(f"the lease of {self.id} is over; another worker may run it")
 
-    def _report_ended(self, *, delayed: bool = False) -> None:
+    def _end(self, step: Callable[[], Outcome], report: str) -> Outcome:
+        """End the run's lease in Redis when it has every outcome of its calls."""
+        self.journal.confirm()
+        outcome = self.journal.retry_until_done(step)
+        self._report_ended(report)
+        return outcome
+
+    def _report_ended(self, report: str = GONE) -> None:
         """Report that Redis has ended this run's lease, so that Celery's acknowledgement, which follows, settles
         nothing.
         """
-        self.lanes.in_flight.reports.send(DELAYED if delayed else GONE, self.tag)
+        self.lanes.in_flight.reports.send(report, self.tag)
 
 
 def delivery_of(request: Any, lanes: AppLanes) -> Delivery | None:

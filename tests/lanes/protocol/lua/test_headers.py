@@ -321,7 +321,7 @@ def test_a_call_with_wrong_arguments_is_refused(
     verb: str, fixed: dict[str, Argument], group: Sequence[Sequence[Argument]]
 ) -> None:
     with pytest.raises(TypeError, match=rf"{verb}\.lua"):
-        script(verb).command(group=group, **fixed)
+        script(verb).command((), group, **fixed)
 
 
 def test_a_flushed_script_is_loaded_again(store: Store) -> None:
