@@ -232,18 +232,17 @@ class Store:
     def _ask_master(self, commands: Sequence[Command[Any]], together: bool) -> list[Any]:
         try:
             return self._ask(commands, together)
-        except (
-            ReadOnlyError
-        ):  # the server has become a replica, so nothing was done: with Sentinel there is a new master
+        except ReadOnlyError:
+            # The server has become a replica, so nothing was done: with Sentinel there is a new master.
             return self._ask(commands, together)
 
     def _ask(self, commands: Sequence[Command[Any]], together: bool) -> list[Any]:
         connection = self._take()
         try:
             answers = connection.ask(commands)  # after an error the connection is closed and not used again
-            missing = [at for at, answer in enumerate(answers) if _is_missing(commands[at], answer)]
-            if missing:
-                connection.load([script for at in missing if (script := commands[at].script)])
+            missing = [at for at, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+            if scripts := [script for at in missing if (script := commands[at].script)]:
+                connection.load(scripts)
                 again = range(len(commands)) if together else missing
                 for at, answer in zip(again, connection.ask([commands[at] for at in again]), strict=True):
                     answers[at] = answer
@@ -280,7 +279,3 @@ class Store:
                     return connection
                 connection.close()
         return PipelinedConnection(self.client)
-
-
-def _is_missing(command: Command[Any], answer: Any) -> bool:
-    return isinstance(answer, NoScriptError) and command.script is not None

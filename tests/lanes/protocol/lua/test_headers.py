@@ -17,20 +17,18 @@ from celery_lanes.protocol import (
     Command,
     Delete,
     Guard,
-    History,
     Kind,
     Move,
     MoveTimer,
     NewMessage,
-    Script,
     Set,
     SetTimer,
     Store,
     keys,
     script,
 )
-from celery_lanes.protocol.scripts import chunks, definitions, names_in, reached
-from celery_lanes.protocol.verbs import commit, finish
+from celery_lanes.protocol.scripts import Script, chunks, definitions, names_in, reached
+from celery_lanes.protocol.verbs import History, commit, finish
 
 LUA = Path(celery_lanes.protocol.__file__).parent / "lua"
 #: A verb has arguments. Shared chunks, which are prepended to verbs, have none.
