@@ -77,13 +77,12 @@ local function take(zset, state, each)
   for i = 1, #found_ms, 2 do
     local id, at_ms = found_ms[i], found_ms[i + 1]
     redis.call('ZREM', zset, id)
-    local found = redis.call('HMGET', MESSAGE .. id, 'state', 'queue')
-    if found[1] == state then
+    local found = redis.call('HGET', MESSAGE .. id, 'state')
+    if found == state then
       each(id, at_ms)
-      take_back(id, 'ready')
-      return_to_ready(id, found[2])
+      give_back(id)
       moved = moved + 1
-    elseif found[1] == 'committing' then
+    elseif found == 'committing' then
       redis.call('ZADD', zset, at_ms, id)
       unfinished = unfinished or id
     end
@@ -103,9 +102,5 @@ count('late', step.late)
 count('collected', step.collected)
 finish()
 
-local next_ms = -1
-for _, zset in ipairs({ LEASES, DELAYED, COLLECTING, TIMERS }) do
-  local first = redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2]
-  if first and (next_ms < 0 or first - now_ms < next_ms) then next_ms = math.max(math.ceil(first - now_ms), 0) end
-end
+local next_ms = ms_until_due(LEASES, DELAYED, COLLECTING, TIMERS)
 return { expired, due, next_ms, history(), set_back_ms, step.postponed, step.unknown_version }

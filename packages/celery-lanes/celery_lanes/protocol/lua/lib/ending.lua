@@ -11,6 +11,9 @@ local function take_back(id, state)
   return found[2]
 end
 
+-- The message is ready again, at the front of its queue.
+local function give_back(id) return_to_ready(id, take_back(id, 'ready')) end
+
 -- The holder died while it had the message. `alive_ms` is the time of its last sign of life: the recovery time is
 -- measured from there, until a run ends.
 local function count_death(id, alive_ms)
