@@ -31,11 +31,6 @@ local function hold(id, queue, stored, scope, number, until_ms, group, lanes)
   step.held_scopes[scope] = true
 end
 
-local function put_body(id, stored)
-  local n = #step.new_bodies
-  step.new_bodies[n + 1], step.new_bodies[n + 2], step.body_at[id] = BODY .. id, stored, n + 2
-end
-
 if KEYS[1] and redis.call('HGET', KEYS[1], 'fence') ~= fence then return false end
 
 local before = history()
@@ -52,7 +47,8 @@ local function add(id, queue, stored, problem, group, lanes)
   end
   local joined = lanes[2] and table.concat(lanes, '\n') or lanes[1] or ''
   redis.call('HSET', MESSAGE .. id, 'state', state, 'queue', queue, 'lanes', joined, 'seq', seq)
-  put_body(id, stored)
+  local n = #step.new_bodies
+  step.new_bodies[n + 1], step.new_bodies[n + 2], step.body_at[id] = BODY .. id, stored, n + 2
   if group ~= '' then start_group(id, queue, group) end
   if group ~= '' and is_first then make_ready(id, queue) end
   if state == 'ready' then add_ready(id, queue) end
@@ -85,7 +81,7 @@ for i = 6, #ARGV, 9 do
     local succeeds = after_run == '1' and set_successor(id, queue, lanes, stored) and 1 or 0
     added, succeeding, seen = added + succeeds, succeeding + succeeds, seen + 1 - succeeds
   else
-    local keys, until_ms = distinct(lanes), now_ms + hold_ms
+    local keys, until_ms = split(lanes), now_ms + hold_ms
     if hold_ms == 0 then close_gaps(scope, number) else note_arrival(scope, number, seen_block, hold_ms) end
     if queue ~= '' then
       added = added + 1

@@ -228,8 +228,6 @@ write_ready()
 reply[2] = is_any_left(KEYS, taken < last_room and #KEYS or #KEYS - last)
 count('refused', #lost)
 count('handed_out', (#reply - HEAD) / FIELDS)
-local counted = {}
-for field, by in string.gmatch(times, '([^\t]+)\t(%d+)\n') do counted[field] = by end
-add_up(TIMES, counted)
+for field, by in string.gmatch(times, '([^\t]+)\t(%d+)\n') do add_to(TIMES, field, by) end
 finish()
 return reply

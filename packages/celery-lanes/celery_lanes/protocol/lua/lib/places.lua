@@ -36,16 +36,6 @@ local function end_due(limit)
   end
 end
 
-local function distinct(lanes)
-  local all = split(lanes)
-  if not all[2] then return all end
-  local keys, known = {}, {}
-  for _, key in ipairs(all) do
-    if not known[key] then known[key], keys[#keys + 1] = true, key end
-  end
-  return keys
-end
-
 -- Grows with every message, also if the counter was lost or the clock set back: a new message stands behind all others.
 local function next_place()
   step.last_place = math.max((step.last_place or number_of(redis.call('HGET', COUNTS, 'seq')) or 0) + 1, now_us)
@@ -79,7 +69,7 @@ end
 -- Returns false if the message exists already.
 local function add_message(id, queue, lanes, stored)
   if redis.call('EXISTS', MESSAGE .. id) == 1 then return false end
-  local seq, keys = next_place(), distinct(lanes)
+  local seq, keys = next_place(), split(lanes)
   lanes = table.concat(keys, '\n')
   redis.call('HSET', MESSAGE .. id, 'state', 'waiting', 'queue', queue, 'lanes', lanes, 'seq', seq)
   redis.call('SET', BODY .. id, stored)

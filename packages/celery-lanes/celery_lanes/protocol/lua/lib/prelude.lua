@@ -91,12 +91,14 @@ local function next_fence(old)
   return last < now_us and clock_fence or digits(last + 1)
 end
 
--- The lane keys of a message are joined by \n.
+-- The lane keys of a message are joined by \n. Each is returned once.
 local function split(lanes)
   if not lanes or lanes == '' then return {} end
   if not string.find(lanes, '\n', 1, true) then return { lanes } end
-  local keys = {}
-  for key in string.gmatch(lanes, '[^\n]+') do keys[#keys + 1] = key end
+  local keys, known = {}, {}
+  for key in string.gmatch(lanes, '[^\n]+') do
+    if not known[key] then known[key], keys[#keys + 1] = true, key end
+  end
   return keys
 end
 
