@@ -116,7 +116,12 @@ IN_LUA = (
         "call_in_batches('LPUSH', queue, ids)",
         "call_in_batches('RPUSH', queue, ids)",
     ),
-    Change("no worker is woken", f"{LUA}/lib/ready.lua", "redis.call('LPUSH', bell, 1)", "redis.call('EXISTS', bell)"),
+    Change(
+        "no worker is woken",
+        f"{LUA}/lib/ready.lua",
+        "redis.call('LPUSH', BELL .. queue, 1)",
+        "redis.call('EXISTS', BELL .. queue)",
+    ),
     Change(
         "a turn hands out one message too many",
         f"{LUA}/turn.lua",

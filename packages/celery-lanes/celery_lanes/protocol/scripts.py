@@ -4,7 +4,8 @@ Guarantees that a call which does not match the header raises TypeError before a
 In a header, `-- ARGV  holder lease_ms` names the fixed arguments, `--       then id fence, …` the group that repeats,
 and `-- With  gaps ending` the chunks of lua/lib that the file needs after the prelude. Of these chunks, a script has
 those definitions that its verb reaches, because Redis builds every function of a script again in each call.
-So only scripts that pack or read timers have the texts of the app (`use_texts`).
+So only scripts that pack or read timers have the texts of the app (`use_texts`). For the same reason a script has the
+values of its constants instead of their names: a function is built faster without them.
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ _GROUP = re.compile(r"^--       then ([\w ]+?)(?:,.*)?$", re.MULTILINE)
 _COMMENT_LINES = re.compile(r"^ *--.*\n|^\n", re.MULTILINE)
 _TEXT_OR_COMMENT = re.compile(r"'(?:\\.|[^'\\\n])*'|--.*")
 _NAME = re.compile(r"[A-Za-z_]\w*")
+_TOKEN = re.compile(f"{_TEXT_OR_COMMENT.pattern}|{_NAME.pattern}")
+_VALUE = re.compile(r"'[^'\n]*'|\d+")
+_CONSTANTS = re.compile(
+    rf"^local ([A-Z_]+(?:, [A-Z_]+)*) = ((?:{_VALUE.pattern})(?:, (?:{_VALUE.pattern}))*)(?: --.*)?\n", re.MULTILINE
+)
 _STEP_FIELD = re.compile(r"\bstep\.\w+")
 _DEFINITION = re.compile(r"^(?=local |step\.)", re.MULTILINE)
 _DEFINES = re.compile(r"^(?:local function (\w+)|(?:local )?([\w.]+(?:, [\w.]+)*))")
@@ -47,9 +53,7 @@ class Script:
     def __init__(self, name: str, package: str = LANES) -> None:
         verb = _read(name, package)
         self.name = name
-        found = [each for chunk in ["prelude", *chunks(name, package)] for each in definitions(chunk, package)]
-        found.insert(0, _texts_definition())
-        self.source = "".join(each.text for each in reached(verb, found)) + verb
+        self.source = with_values(assembled(name, package))
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
         self.fixed, self.group = _contract(name, verb)
 
@@ -70,6 +74,23 @@ class Script:
                 raise TypeError(f"{self.name}.lua repeats {self.group}, not {values!r}")
             arguments.extend(values)
         return Command(self, arguments, read)
+
+
+def assembled(name: str, package: str = LANES) -> str:
+    """The verb after the definitions that it reaches."""
+    verb = _read(name, package)
+    found = [each for chunk in ["prelude", *chunks(name, package)] for each in definitions(chunk, package)]
+    return "".join(each.text for each in reached(verb, [_texts_definition(), *found])) + verb
+
+
+def with_values(source: str) -> str:
+    """The source with the values of its constants, which are strings and numbers with a name in capitals."""
+    values = {
+        name: value
+        for names, line in _CONSTANTS.findall(source)
+        for name, value in zip(names.split(", "), _VALUE.findall(line), strict=True)
+    }
+    return _TOKEN.sub(lambda found: values.get(found[0], found[0]), _CONSTANTS.sub("", source))
 
 
 #: For each version of an app's dictionary, the texts in the order of their codes (lua/lib/timer_packing.lua).

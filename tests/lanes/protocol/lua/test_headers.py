@@ -27,7 +27,7 @@ from celery_lanes.protocol import (
     keys,
     script,
 )
-from celery_lanes.protocol.scripts import Script, chunks, definitions, names_in, reached
+from celery_lanes.protocol.scripts import Script, assembled, chunks, definitions, names_in, reached, with_values
 from celery_lanes.protocol.verbs import History, commit, finish
 
 LUA = Path(celery_lanes.protocol.__file__).parent / "lua"
@@ -121,11 +121,35 @@ def test_a_script_has_the_definitions_that_its_verb_reaches() -> None:
 @verbs
 def test_every_name_of_a_chunk_is_defined_in_the_scripts_that_use_it(verb: str) -> None:
     needed = [each for chunk in ["prelude", *chunks(verb)] for each in definitions(chunk)]
-    sent = [each for each in needed if each.text in script(verb).source]
-    used = names_in(script(verb).source)
+    sent = [each for each in needed if each.text in assembled(verb)]
+    used = names_in(assembled(verb))
     assert [each.defines for each in needed if each.defines & used] == [each.defines for each in sent]
     owners = [name for chunk in ["prelude", *CHUNKS] for each in definitions(chunk) for name in each.defines]
     assert len(owners) == len(set(owners))
+
+
+def test_a_script_has_the_values_of_its_constants() -> None:
+    # Given constants in one line and with a comment, and their names also in texts, comments and longer names
+    source = """local KEY, MOST = 'lanes:key:', 10
+local EDGE = '\\30[KEY]' -- KEY
+local LAST_KEY = 2 ^ MOST
+return KEY .. 'KEY' .. EDGE .. MOST + LAST_KEY -- KEY
+"""
+    # Then each name is its value, unless it is computed
+    assert with_values(source) == (
+        "local LAST_KEY = 2 ^ 10\nreturn 'lanes:key:' .. 'KEY' .. '\\30[KEY]' .. 10 + LAST_KEY -- KEY\n"
+    )
+
+
+@verbs
+def test_no_constant_of_a_verb_has_two_meanings(verb: str) -> None:
+    source = bare(assembled(verb))
+    constants = [
+        name for names in re.findall(r"^local ([A-Z_, ]+) =", source, re.MULTILINE) for name in names.split(", ")
+    ]
+    others = re.findall(r"^ +local ([\w, ]+)|\w[.:](\w+)", source, re.MULTILINE)
+    assert len(constants) == len(set(constants))
+    assert not {name for names, field in others for name in [*names.split(", "), field]} & {*constants}
 
 
 #: Lua refuses a function with more than 200 locals or 60 upvalues. This many can still be added to any script.

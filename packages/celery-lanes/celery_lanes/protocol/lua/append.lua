@@ -14,35 +14,6 @@
 local seen_ttl_s, seen_block, fence, sets, hold_ms = unpack(ARGV, 1, 5)
 hold_ms = tonumber(hold_ms)
 
-local existing = {} -- id -> whether the message exists; nil: not known
-
-local function check_keys(prefix, names, known)
-  for i = 1, #names, 25 do
-    local keys, last = {}, math.min(i + 24, #names)
-    for j = i, last do keys[#keys + 1] = prefix .. names[j] end
-    local found = redis.call('EXISTS', unpack(keys))
-    for j = i, last do
-      if found == 0 or found == #keys then known[names[j]] = found > 0 end
-    end
-  end
-end
-
--- The arguments from index `from` on are groups of `size`. The first of a group is an id, the last its lanes.
-local function check_existence(from, size)
-  local ids, lanes = {}, {}
-  for i = from, #ARGV, size do
-    ids[#ids + 1] = ARGV[i]
-    for _, key in ipairs(split(ARGV[i + size - 1])) do lanes[#lanes + 1] = key end
-  end
-  check_keys(MESSAGE, ids, existing)
-  check_keys(LANE, lanes, step.occupied)
-end
-
-local function message_exists(id)
-  if existing[id] == nil then existing[id] = redis.call('EXISTS', MESSAGE .. id) == 1 end
-  return existing[id]
-end
-
 local function must_wait(scope, number, until_ms)
   if scope == '' then return false end
   if has_gaps(scope, until_ms - now_ms) and has_gap(scope, number, until_ms) then return true end
@@ -60,16 +31,11 @@ local function hold(id, queue, stored, scope, number, until_ms, group, lanes)
   step.held_scopes[scope] = true
 end
 
-local function put_body(id, stored)
-  local n = #step.new_bodies
-  step.new_bodies[n + 1], step.new_bodies[n + 2], step.body_at[id] = BODY .. id, stored, n + 2
-end
-
 if KEYS[1] and redis.call('HGET', KEYS[1], 'fence') ~= fence then return false end
 
 local before = history()
 local added, seen, buried, held, pending, succeeding = 0, 0, 0, 0, 0, 0
-local groups = {}
+local groups, exists = {}, {} -- of the messages; id -> whether the message exists
 
 local function add(id, queue, stored, problem, group, lanes)
   if group ~= '' and join_group(queue, group, lanes, stored) then return end
@@ -81,7 +47,8 @@ local function add(id, queue, stored, problem, group, lanes)
   end
   local joined = lanes[2] and table.concat(lanes, '\n') or lanes[1] or ''
   redis.call('HSET', MESSAGE .. id, 'state', state, 'queue', queue, 'lanes', joined, 'seq', seq)
-  put_body(id, stored)
+  local n = #step.new_bodies
+  step.new_bodies[n + 1], step.new_bodies[n + 2], step.body_at[id] = BODY .. id, stored, n + 2
   if group ~= '' then start_group(id, queue, group) end
   if group ~= '' and is_first then make_ready(id, queue) end
   if state == 'ready' then add_ready(id, queue) end
@@ -96,22 +63,29 @@ if step.is_any_timer_set then
   redis.call('HSET', COUNTS, 'seq', next_place()) -- a full Redis refuses this first write, and with it the append
   fire_due(20) -- before the messages join
 end
-if #ARGV > 14 then check_existence(6, 9) end
+local ids, keys = {}, {}
+for i = 6, #ARGV, 9 do
+  ids[#ids + 1] = ARGV[i]
+  for _, key in ipairs(split(ARGV[i + 8])) do keys[#keys + 1] = key end
+end
+note_existing(exists, MESSAGE, ids)
+note_existing(step.occupied, LANE, keys)
+
 for i = 6, #ARGV, 9 do
   local id, queue, stored, scope, number, problem, group, after_run, lanes = unpack(ARGV, i, i + 8)
   if queue ~= '' then groups[group_of(queue)] = true end
   number = tonumber(number)
   if was_remembered(scope, number, seen_block, seen_ttl_s) then
     seen = seen + 1
-  elseif message_exists(id) then
+  elseif exists[id] then
     local succeeds = after_run == '1' and set_successor(id, queue, lanes, stored) and 1 or 0
     added, succeeding, seen = added + succeeds, succeeding + succeeds, seen + 1 - succeeds
   else
-    local keys, until_ms = distinct(lanes), now_ms + hold_ms
+    local keys, until_ms = split(lanes), now_ms + hold_ms
     if hold_ms == 0 then close_gaps(scope, number) else note_arrival(scope, number, seen_block, hold_ms) end
     if queue ~= '' then
       added = added + 1
-      existing[id] = true
+      exists[id] = true
       local is_ordered = hold_ms > 0 and problem == '' and keys[1] ~= nil
       if is_ordered and must_wait(scope, number, until_ms) then
         held = held + 1

@@ -13,12 +13,6 @@ local identity = redis.call('GET', IDENTITY)
 if not identity or identity == known then identity = string.format('%.0f', now_us) end
 redis.call('SET', IDENTITY, identity)
 
-local function fields_of(record)
-  local fields = {}
-  for field in string.gmatch(record, '%S+') do fields[#fields + 1] = tonumber(field) end
-  return unpack(fields)
-end
-
 local is_older = found == known
 local first, again = is_older and found_appended + 1 or 1, 0
 -- Some of the missing settlements may belong to messages that are missing too.
@@ -26,9 +20,9 @@ if is_older then again = math.max(settled - found_settled - math.max(appended - 
 local at_ms, last, acknowledged = now_ms, appended, 0
 local recorded = redis.call('HGET', LOSSES, identity)
 if recorded then
-  local its = { fields_of(recorded) }
-  at_ms, first, last = its[1], its[2], math.max(last, its[3])
-  ended, again, acknowledged = math.max(ended, its[4]), math.max(again, its[5]), its[6]
+  local of_last, of_ended, of_again
+  at_ms, first, of_last, of_ended, of_again, acknowledged = string.match(recorded, string.rep('(%S+) ', 5) .. '(%S+)')
+  last, ended, again = math.max(last, of_last), math.max(ended, of_ended), math.max(again, of_again)
 end
 local record = string.format('%.0f %.0f %.0f %.0f %.0f %.0f', at_ms, first, last, ended, again, acknowledged)
 redis.call('HSET', LOSSES, identity, record)

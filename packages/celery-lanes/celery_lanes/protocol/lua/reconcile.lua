@@ -12,10 +12,9 @@ local held, released = {}, 0
 for i = 2, #ARGV do held[ARGV[i]] = true end
 for _, id in ipairs(redis.call('ZRANGE', LEASES, 0, -1)) do
   if not held[id] then
-    local found = redis.call('HMGET', MESSAGE .. id, 'state', 'holder', 'queue')
+    local found = redis.call('HMGET', MESSAGE .. id, 'state', 'holder')
     if found[1] == 'leased' and found[2] == holder then
-      take_back(id, 'ready')
-      return_to_ready(id, found[3])
+      give_back(id)
       released = released + 1
     end
   end

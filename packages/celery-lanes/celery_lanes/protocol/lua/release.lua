@@ -7,11 +7,9 @@ even_when_full()
 local lost = {}
 for i = 1, #ARGV, 3 do
   local id, fence, died = unpack(ARGV, i, i + 2)
-  local queue = holds(id, fence)
-  if queue then
+  if holds(id, fence) then
     if died == '1' then count_death(id, now_ms) end
-    take_back(id, 'ready')
-    return_to_ready(id, queue)
+    give_back(id)
     count('released', 1)
   else
     lost[#lost + 1] = id

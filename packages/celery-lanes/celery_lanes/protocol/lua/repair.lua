@@ -6,66 +6,18 @@
 local cursor, limit, lease_ms = unpack(ARGV, 1, 3)
 
 local left = 200 -- of the members of long keys, this many may still be checked in this step
-
--- Adds missing entries through `fix`. Only the lowest held message of a scope needs an entry in HELD: a higher one has
--- none once it has waited for long enough.
-local function fix_held(id, fix)
-  local scope, number = string.match(redis.call('HGET', MESSAGE .. id, 'held'), '^(.*):(%d+)$')
-  if not redis.call('ZSCORE', GAP .. scope, id) then fix('ZADD', GAP .. scope, number, id) end
-  local is_lowest = redis.call('ZRANGE', GAP .. scope, 0, 0)[1] == id
-  local place = scope .. ':' .. number
-  if is_lowest and not redis.call('ZSCORE', HELD, place) then fix('ZADD', HELD, now_ms, place) end
-end
-
--- The times of timers (TIMERS) must agree with the timers of their owners (TIMER, OVERFLOW).
-
 local function note_checked(members)
   left = math.max(left - #members, 0)
   return members
 end
 
--- A lost time is taken from the id, if it was completed by it; without one, the timer is due now.
-local function repair_time(owner, fields, fix)
-  local id = timer_of(owner, fields)
-  local timer = id and owner .. '\n' .. fields[1]
-  if not id or redis.call('ZSCORE', TIMERS, timer) then return end
-  fix('ZADD', TIMERS, string.match(id, ':(%d+):%d+$') or now_ms, timer)
-end
-
-local function repair_timers_of(owner, fix)
-  local text, at = redis.call('GET', TIMER .. owner), 1
-  while at <= #text do
-    local fields, after = fields_of(text, at, TIMER_FIELDS)
-    if not fields[1] then fix('SET', TIMER .. owner, string.sub(text, 1, at - 1)) end
-    repair_time(owner, fields, fix)
-    at = after
-  end
-end
-
-local function repair_overflow_of(owner, fix)
-  local found = note_checked(redis.call('HRANDFIELD', OVERFLOW .. owner, left, 'WITHVALUES'))
-  for i = 2, #found, 2 do repair_time(owner, (fields_of(found[i], 1, TIMER_FIELDS)), fix) end
-end
-
-local function has_record(owner, name)
-  local text = redis.call('GET', TIMER .. owner) or ''
-  return string.find(text, #name .. ':' .. name, 1, true) or redis.call('HEXISTS', OVERFLOW .. owner, name) == 1
-end
-
-local function repair_times(fix)
-  for _, timer in ipairs(note_checked(redis.call('ZRANDMEMBER', TIMERS, left))) do
-    local owner, name = owner_and_name(timer)
-    if not owner or not has_record(owner, name) then fix('ZREM', TIMERS, timer) end
-  end
-end
-
--- A longer list is not searched for an id; it is checked in a later round, when it is shorter.
-local SEARCHED = 1000
 local fixed = 0
 local function fix(command, ...)
   redis.call(command, ...)
   fixed = fixed + 1
 end
+
+local function is_lost(id) return redis.call('EXISTS', MESSAGE .. id) == 0 end
 
 local function must_be_in(zset, score)
   return function(id) return redis.call('ZSCORE', zset, id) or fix('ZADD', zset, score, id) end
@@ -79,12 +31,14 @@ local function in_lanes(id, lanes, seq)
   return fixed == before
 end
 
+-- A longer list is not searched for an id; it is checked in a later round, when it is shorter.
+local SEARCHED = 1000
+
 local checks = {
   waiting = function(id, queue, lanes)
-    if is_first_in_all(id, lanes) and not in_paused_lane(lanes) then
-      return_to_ready(id, queue)
-      fixed = fixed + 1
-    end
+    if not is_first_in_all(id, lanes) or in_paused_lane(lanes) then return end
+    fix('HSET', MESSAGE .. id, 'state', 'ready')
+    return_to_ready(id, queue)
   end,
   ready = function(id, queue)
     if redis.call('LLEN', queue) <= SEARCHED and not redis.call('LPOS', queue, id) then fix('RPUSH', queue, id) end
@@ -92,22 +46,72 @@ local checks = {
   end,
   leased = must_be_in(LEASES, now_ms + lease_ms),
   delayed = must_be_in(DELAYED, now_ms),
+  committing = must_be_in(DELAYED, now_ms),
   collecting = must_be_in(COLLECTING, now_ms),
   buried = must_be_in(DEAD, now_ms),
-  held = function(id) fix_held(id, fix) end,
+  -- Only the lowest held message of a scope needs an entry in HELD: a higher one has none once it has waited for long
+  -- enough.
+  held = function(id)
+    local place = redis.call('HGET', MESSAGE .. id, 'held')
+    local scope, number = string.match(place, '^(.*):(%d+)$')
+    must_be_in(GAP .. scope, number)(id)
+    if redis.call('ZRANGE', GAP .. scope, 0, 0)[1] == id then must_be_in(HELD, now_ms)(place) end
+  end,
 }
 
-checks.committing = checks.delayed
-local check_key = { [TIMER] = repair_timers_of, [OVERFLOW] = repair_overflow_of }
-local function is_lost(id) return redis.call('EXISTS', MESSAGE .. id) == 0 end
-
-check_key[MESSAGE] = function(id)
-  local found = redis.call('HMGET', MESSAGE .. id, 'state', 'queue', 'lanes', 'seq')
-  local lanes, is_buried = split(found[3]), found[1] == 'buried'
-  if not checks[found[1]] then return end
-  if not is_buried then must_be_in(PENDING .. group_of(found[2]), found[4])(id) end
-  if is_buried or found[1] == 'held' or in_lanes(id, lanes, found[4]) then checks[found[1]](id, found[2], lanes) end
+-- The times of timers (TIMERS) must agree with the timers of their owners (TIMER, OVERFLOW). A lost time is taken from
+-- the id, if it was completed by it; without one, the timer is due now.
+local function repair_time(owner, fields)
+  local id = timer_of(owner, fields)
+  if id then must_be_in(TIMERS, string.match(id, ':(%d+):%d+$') or now_ms)(owner .. '\n' .. fields[1]) end
 end
+
+local function has_record(owner, name)
+  local text = redis.call('GET', TIMER .. owner) or ''
+  return string.find(text, #name .. ':' .. name, 1, true) or redis.call('HEXISTS', OVERFLOW .. owner, name) == 1
+end
+
+local function repair_times()
+  for _, timer in ipairs(note_checked(redis.call('ZRANDMEMBER', TIMERS, left))) do
+    local owner, name = owner_and_name(timer)
+    if not owner or not has_record(owner, name) then fix('ZREM', TIMERS, timer) end
+  end
+end
+
+local check_key = {
+  [MESSAGE] = function(id)
+    local state, queue, lanes, seq = unpack(redis.call('HMGET', MESSAGE .. id, 'state', 'queue', 'lanes', 'seq'), 1, 4)
+    local keys, check = split(lanes), checks[state]
+    if not check then return end
+    if state ~= 'buried' then must_be_in(PENDING .. group_of(queue), seq)(id) end
+    if state == 'buried' or state == 'held' or in_lanes(id, keys, seq) then check(id, queue, keys) end
+  end,
+  [LANE] = function(key)
+    for _, first in ipairs(redis.call('ZRANGE', LANE .. key, 0, 9)) do
+      if not is_lost(first) then break end
+      fix('ZREM', LANE .. key, first)
+    end
+  end,
+  -- A long backlog is not searched: each round checks a sample.
+  [PENDING] = function(group)
+    for _, id in ipairs(note_checked(redis.call('ZRANDMEMBER', PENDING .. group, left))) do
+      if is_lost(id) then fix('ZREM', PENDING .. group, id) end
+    end
+  end,
+  [TIMER] = function(owner)
+    local text, at = redis.call('GET', TIMER .. owner), 1
+    while at <= #text do
+      local fields, after = fields_of(text, at, TIMER_FIELDS)
+      if not fields[1] then fix('SET', TIMER .. owner, string.sub(text, 1, at - 1)) end
+      repair_time(owner, fields)
+      at = after
+    end
+  end,
+  [OVERFLOW] = function(owner)
+    local found = note_checked(redis.call('HRANDFIELD', OVERFLOW .. owner, left, 'WITHVALUES'))
+    for i = 2, #found, 2 do repair_time(owner, (fields_of(found[i], 1, TIMER_FIELDS))) end
+  end,
+}
 
 -- A message without a record cannot be handed out.
 for _, prefix in ipairs({ BODY, ERRORS, JOURNAL }) do
@@ -118,25 +122,11 @@ for _, prefix in ipairs({ BODY, ERRORS, JOURNAL }) do
   end
 end
 
--- A long backlog is not searched: each round checks a sample.
-check_key[PENDING] = function(group)
-  for _, id in ipairs(note_checked(redis.call('ZRANDMEMBER', PENDING .. group, left))) do
-    if is_lost(id) then fix('ZREM', PENDING .. group, id) end
-  end
-end
-
-check_key[LANE] = function(key)
-  for _, first in ipairs(redis.call('ZRANGE', LANE .. key, 0, 9)) do
-    if not is_lost(first) then break end
-    fix('ZREM', LANE .. key, first)
-  end
-end
-
 local scanned = redis.call('SCAN', cursor, 'MATCH', 'lanes:*', 'COUNT', limit)
 for _, key in ipairs(scanned[2]) do
   local prefix = string.match(key, '^lanes:%l+:')
-  if key == TIMERS then repair_times(fix) end
-  if check_key[prefix] then check_key[prefix](string.sub(key, #prefix + 1), fix) end
+  if key == TIMERS then repair_times() end
+  if check_key[prefix] then check_key[prefix](string.sub(key, #prefix + 1)) end
 end
 count('repaired', fixed)
 finish()

@@ -9,6 +9,6 @@ local what, named = unpack(ARGV, 1, 2)
 even_when_full()
 if redis.call('HDEL', PAUSED, what .. ':' .. named) == 0 then return 0 end
 if what == 'lane' then advance_lane(named, redis.call('ZRANGE', LANE .. named, 0, 0)[1]) end
-for _, queue in ipairs(filter_existing(KEYS, true)) do step.filled[queue] = true end
+note_existing(step.filled, '', KEYS)
 finish()
 return 1

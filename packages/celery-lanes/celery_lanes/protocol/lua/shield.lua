@@ -7,17 +7,6 @@
 -- Returns 1, 0 if the lease was lost and nothing was changed, or 2 if the run has ended
 local id, fence, shielded = unpack(ARGV, 1, 3)
 
--- The message that is second in all these lanes, or nil. `id` is first in all of them.
-local function behind_in_all(id, lanes)
-  local following
-  for _, key in ipairs(lanes) do
-    local found = redis.call('ZRANGE', LANE .. key, 0, 1)
-    if found[1] ~= id or not found[2] or (following and following ~= found[2]) then return nil end
-    following = found[2]
-  end
-  return following
-end
-
 -- Returns true if it joined and ended the run. Its time stays the same; with other messages behind it, it is due now.
 local function join_follower(id, queue, lanes, follower)
   local mine = redis.call('HMGET', MESSAGE .. id, 'group', 'lanes', 'size')
@@ -26,7 +15,7 @@ local function join_follower(id, queue, lanes, follower)
   if not group or its[1] ~= group or its[2] ~= mine[2] or its[4] ~= queue or its[5] then return false end
   local _, _, most, interrupts = limits_of(group)
   if not interrupts or size > most or not may_interrupt(id) then return false end
-  local due_ms = last_in_all(lanes) == follower and redis.call('ZSCORE', COLLECTING, follower) or now_ms
+  local due_ms = same_in_all(lanes, -1) == follower and redis.call('ZSCORE', COLLECTING, follower) or now_ms
   interrupt(id)
   redis.call('HSET', MESSAGE .. id, 'size', size)
   extend_body(id, redis.call('GET', BODY .. follower))
@@ -48,7 +37,7 @@ if shielded == '1' then
 end
 redis.call('HDEL', MESSAGE .. id, 'shielded')
 local keys = split(lanes)
-local follower = behind_in_all(id, keys)
+local follower = is_first_in_all(id, keys) and same_in_all(keys, 1)
 if not follower or not join_follower(id, queue, keys, follower) then return 1 end
 count('collected', step.collected)
 finish()

@@ -10,11 +10,9 @@
 local lease_ms, limit, holder, slots = unpack(ARGV, 1, 4)
 lease_ms, limit = tonumber(lease_ms), tonumber(limit)
 
--- When the clock of Redis was set back, move the times that were counted from the clock before. Otherwise leases,
--- retries, groups and held messages would wait for as long as the clock was set back. Timers keep their times, except
--- those that were set for at most a minute from then (timers.lua).
-
--- Times that are not later than the last sweep were counted from the clock as it is now.
+-- When the clock of Redis was set back, times that are later than the last sweep were counted from the clock before.
+-- They are moved: otherwise leases, retries, groups and held messages would wait for as long as the clock was set back.
+-- Timers keep their times, except those that were set for at most a minute from then (timers.lua).
 local function move_back(zset, latest_ms, swept_ms, only_marked)
   local moved = {}
   local found = redis.call('ZRANGEBYSCORE', zset, '(' .. digits(swept_ms), latest_ms, 'WITHSCORES')
@@ -28,36 +26,32 @@ local function move_back(zset, latest_ms, swept_ms, only_marked)
 end
 
 -- Nobody holds a lease for longer than a lease from now.
-local function shorten(zset, lease_ms)
-  local until_ms, shortened = now_ms + lease_ms, {}
-  for i, member in ipairs(redis.call('ZRANGEBYSCORE', zset, '(' .. digits(until_ms), '+inf')) do
-    shortened[2 * i - 1], shortened[2 * i] = digits(until_ms), member
+local function shorten(zset)
+  local until_ms, shortened = digits(now_ms + lease_ms), {}
+  for i, member in ipairs(redis.call('ZRANGEBYSCORE', zset, '(' .. until_ms, '+inf')) do
+    shortened[2 * i - 1], shortened[2 * i] = until_ms, member
   end
   call_in_batches('ZADD', zset, shortened)
 end
 
--- Returns by how many ms the clock was set back since the last sweep, at least; 0: it was not.
-local function undo_set_back(swept_ms, lease_ms)
-  if not swept_ms or swept_ms <= now_ms then return 0 end
-  shorten(LEASES, lease_ms)
-  shorten(WORKERS, lease_ms)
-  for _, zset in ipairs({ DELAYED, COLLECTING, HELD }) do move_back(zset, '+inf', swept_ms) end
-  move_back(TIMERS, digits(swept_ms + 2 * SHORT_MS), swept_ms, true)
-  return swept_ms - now_ms
-end
-
 even_when_full()
--- After a while without a sweep, Redis may have been away, and no worker could renew. A worker that is alive renews
--- within a third of a lease, so a lease is extended by that time, once: half a millisecond in its expiry marks a lease
--- that was extended and not renewed since.
-local grace_ms = math.floor(lease_ms / 3)
 local swept = number_of(redis.call('GET', SWEPT))
 redis.call('SET', SWEPT, now_ms)
-local set_back_ms = undo_set_back(swept, lease_ms)
+local set_back_ms = math.max((swept or 0) - now_ms, 0)
+if set_back_ms > 0 then
+  shorten(LEASES)
+  shorten(WORKERS)
+  for _, zset in ipairs({ DELAYED, COLLECTING, HELD }) do move_back(zset, '+inf', swept) end
+  move_back(TIMERS, digits(swept + 2 * SHORT_MS), swept, true)
+end
 if holder ~= '' then
   redis.call('ZREMRANGEBYSCORE', WORKERS, '-inf', now_ms)
   redis.call('ZADD', WORKERS, now_ms + lease_ms, holder .. ' ' .. slots)
 end
+-- After a while without a sweep, Redis may have been away, and no worker could renew. A worker that is alive renews
+-- within a third of a lease, so a lease is extended by that time, once: half a millisecond in its expiry marks a lease
+-- that was extended and not renewed since.
+local grace_ms = math.floor(lease_ms / 3)
 if swept and now_ms - swept > grace_ms then
   local near = redis.call('ZRANGEBYSCORE', LEASES, '-inf', now_ms + grace_ms, 'WITHSCORES')
   local extended = {}
@@ -77,13 +71,12 @@ local function take(zset, state, each)
   for i = 1, #found_ms, 2 do
     local id, at_ms = found_ms[i], found_ms[i + 1]
     redis.call('ZREM', zset, id)
-    local found = redis.call('HMGET', MESSAGE .. id, 'state', 'queue')
-    if found[1] == state then
+    local found = redis.call('HGET', MESSAGE .. id, 'state')
+    if found == state then
       each(id, at_ms)
-      take_back(id, 'ready')
-      return_to_ready(id, found[2])
+      give_back(id)
       moved = moved + 1
-    elseif found[1] == 'committing' then
+    elseif found == 'committing' then
       redis.call('ZADD', zset, at_ms, id)
       unfinished = unfinished or id
     end
@@ -103,9 +96,5 @@ count('late', step.late)
 count('collected', step.collected)
 finish()
 
-local next_ms = -1
-for _, zset in ipairs({ LEASES, DELAYED, COLLECTING, TIMERS }) do
-  local first = redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2]
-  if first and (next_ms < 0 or first - now_ms < next_ms) then next_ms = math.max(math.ceil(first - now_ms), 0) end
-end
+local next_ms = ms_until_due(LEASES, DELAYED, COLLECTING, TIMERS)
 return { expired, due, next_ms, history(), set_back_ms, step.postponed, step.unknown_version }

@@ -85,33 +85,26 @@ local function attach_bodies()
   return lost
 end
 
--- Takes from one queue of each group in turn. It reads queues[from] to queues[to], in this order. `take` is called with
--- a queue and the number of calls until it is the turn of that queue again. It returns false to stop, and nil if the
--- queue is empty; in_turn ends when all queues are.
+-- Takes from one queue of each group in turn, in the order of queues[from] to queues[to]. `take` is called with a queue
+-- and the number of calls until it is the turn of that queue again. It returns false to stop, and nil if the queue is
+-- empty: then it is the turn of the next queue of its group. in_turn ends when all queues are empty.
 local function in_turn(queues, from, to, take)
-  local groups = {} -- lists of queues, by number and by name; `at` is the index of the next queue
+  local groups = {} -- lists of queues, by number and by name
   for i = from, to do
     local name = group_of(queues[i])
-    local group = groups[name]
-    if not group then
-      group = { at = 1 }
-      groups[name], groups[#groups + 1] = group, group
+    if not groups[name] then
+      groups[name] = {}
+      groups[#groups + 1] = groups[name]
     end
-    group[#group + 1] = queues[i]
+    table.insert(groups[name], queues[i])
   end
-  local at = 1
-  while groups[at] do
-    local group = groups[at]
-    local taken = take(group[group.at], #groups * #group)
+  while groups[1] do
+    local group = table.remove(groups, 1)
+    local queue = table.remove(group, 1)
+    local taken = take(queue, (#groups + 1) * (#group + 1))
     if taken == false then return end
-    if taken then
-      at, group.at = at + 1, group.at + 1
-    else
-      table.remove(group, group.at)
-      if #group == 0 then table.remove(groups, at) end
-    end
-    if group.at > #group then group.at = 1 end
-    if at > #groups then at = 1 end
+    if taken then group[#group + 1] = queue end
+    if group[1] then table.insert(groups, taken and #groups + 1 or 1, group) end
   end
 end
 
@@ -126,7 +119,7 @@ local function is_any_left(queues, n)
   for _, queue in ipairs(queues) do
     if step.filled[queue] == nil and not is_closed(queue) then unknown[#unknown + 1] = queue end
   end
-  for _, queue in ipairs(filter_existing(unknown, true)) do step.filled[queue] = true end
+  note_existing(step.filled, '', unknown)
   for i, queue in ipairs(queues) do
     if not step.filled[queue] then unused[#unused + 1] = BELL .. queue end
     if left ~= 1 and step.filled[queue] and not is_closed(queue) then left = i <= n and 1 or 2 end
@@ -228,15 +221,13 @@ if room > 0 then
   until without_body == 0
 end
 if suspects[1] then reply[3] = 1 end
-reply[4] = next_due()
+reply[4] = ms_until_due(step.is_anything_collecting and COLLECTING, step.is_any_timer_set and TIMERS)
 put_back(suspects)
 write_ready()
 
 reply[2] = is_any_left(KEYS, taken < last_room and #KEYS or #KEYS - last)
 count('refused', #lost)
 count('handed_out', (#reply - HEAD) / FIELDS)
-local counted = {}
-for field, by in string.gmatch(times, '([^\t]+)\t(%d+)\n') do counted[field] = by end
-add_up(TIMES, counted)
+for field, by in string.gmatch(times, '([^\t]+)\t(%d+)\n') do add_to(TIMES, field, by) end
 finish()
 return reply

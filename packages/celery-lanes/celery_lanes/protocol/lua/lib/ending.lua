@@ -11,6 +11,9 @@ local function take_back(id, state)
   return found[2]
 end
 
+-- The message is ready again, at the front of its queue.
+local function give_back(id) return_to_ready(id, take_back(id, 'ready')) end
+
 -- The holder died while it had the message. `alive_ms` is the time of its last sign of life: the recovery time is
 -- measured from there, until a run ends.
 local function count_death(id, alive_ms)
@@ -22,21 +25,6 @@ local function add_dead_letter(id, problem)
   redis.call('RPUSH', ERRORS .. id, problem)
   redis.call('ZADD', DEAD, now_ms, id)
   count('buried', 1)
-end
-
--- Adds to many counters of a hash with two commands instead of one for each counter.
--- `more`: field -> increment. Sums of µs stay exact for centuries.
-local function add_up(key, more)
-  local fields, sums = {}, {}
-  for field in pairs(more) do fields[#fields + 1] = field end
-  for i = 1, #fields, 1000 do
-    local last = math.min(i + 999, #fields)
-    for j, sum in ipairs(redis.call('HMGET', key, unpack(fields, i, last))) do
-      local field, n = fields[i + j - 1], #sums
-      sums[n + 1], sums[n + 2] = field, (number_of(sum) or 0) + more[field]
-    end
-  end
-  call_in_batches('HSET', key, sums)
 end
 
 -- The ids settled in this step; is_settled: true for each, also while its keys exist.
@@ -99,7 +87,7 @@ local function remove_settled()
   local groups = {}
   for queue in pairs(step.settled) do groups[group_of(queue)] = true end
   for group in pairs(groups) do call_in_batches('ZREM', PENDING .. group, step.settled_ids) end
-  add_up(SETTLED, step.settled)
+  for queue, n in pairs(step.settled) do add_to(SETTLED, queue, n) end
   count('settled', #step.settled_ids)
   local ended = step.settled_ids
   step.obsolete, step.settled_ids, step.settled = {}, {}, {}

@@ -62,15 +62,15 @@ local function due_of(group, size, first_ms)
   return size < most and math.min(first_ms + max_wait_ms, now_ms + quiet_ms) or now_ms
 end
 
--- The message that is last in all these lanes, or nil.
-local function last_in_all(lanes)
-  local last
+-- The message at this index of all these lanes, or nil. The last one is at -1.
+local function same_in_all(lanes, index)
+  local same
   for _, key in ipairs(lanes) do
-    local found = redis.call('ZRANGE', LANE .. key, -1, -1)[1]
-    if not found or (last and last ~= found) then return nil end
-    last = found
+    local found = redis.call('ZRANGE', LANE .. key, index, index)[1]
+    if not found or (same and same ~= found) then return nil end
+    same = found
   end
-  return last
+  return same
 end
 
 -- The message is the first of its group. Called before it becomes ready.
@@ -81,7 +81,7 @@ end
 
 -- Returns true if the message joined a group. The time of a group that is ready is not extended.
 local function join_group(queue, group, lanes, stored)
-  local id = last_in_all(lanes)
+  local id = same_in_all(lanes, -1)
   if not id then return false end
   local found =
     redis.call('HMGET', MESSAGE .. id, 'group', 'queue', 'lanes', 'state', 'fence', 'open', 'size', 'seq', 'shielded')

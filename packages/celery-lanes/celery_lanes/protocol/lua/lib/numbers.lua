@@ -187,6 +187,5 @@ local function expire_holds(limit)
     redis.call('ZREM', HELD, place)
   end
   for scope in pairs(scopes) do join_due(scope) end
-  local first = redis.call('ZRANGE', HELD, 0, 0, 'WITHSCORES')[2]
-  return first and math.max(math.ceil(first - now_ms), 0) or -1
+  return ms_until_due(HELD)
 end

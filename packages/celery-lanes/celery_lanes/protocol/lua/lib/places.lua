@@ -36,24 +36,6 @@ local function end_due(limit)
   end
 end
 
--- Returns ms until the next group or timer is due, -1 if there is none.
-local function next_due()
-  local group = step.is_anything_collecting and redis.call('ZRANGE', COLLECTING, 0, 0, 'WITHSCORES')[2]
-  local timer = step.is_any_timer_set and redis.call('ZRANGE', TIMERS, 0, 0, 'WITHSCORES')[2]
-  if not group and not timer then return -1 end
-  return math.max(math.ceil(math.min(group or math.huge, timer or math.huge) - now_ms), 0)
-end
-
-local function distinct(lanes)
-  local all = split(lanes)
-  if not all[2] then return all end
-  local keys, known = {}, {}
-  for _, key in ipairs(all) do
-    if not known[key] then known[key], keys[#keys + 1] = true, key end
-  end
-  return keys
-end
-
 -- Grows with every message, also if the counter was lost or the clock set back: a new message stands behind all others.
 local function next_place()
   step.last_place = math.max((step.last_place or number_of(redis.call('HGET', COUNTS, 'seq')) or 0) + 1, now_us)
@@ -62,14 +44,10 @@ end
 
 -- Returns true if the message is now the first in all its lanes.
 local function join_lanes(id, queue, lanes, seq)
-  local places, is_first = step.entries_of[queue], true
-  if not places then
-    local group = group_of(queue)
-    places = step.pending_entries[group] or {}
-    step.pending_entries[group], step.entries_of[queue] = places, places
-  end
+  local group, is_first = group_of(queue), true
+  local places = step.pending_entries[group] or {}
   local n = #places
-  places[n + 1], places[n + 2] = seq, id
+  step.pending_entries[group], places[n + 1], places[n + 2] = places, seq, id
   for _, key in ipairs(lanes) do
     local lane = LANE .. key
     close_last(key)
@@ -91,7 +69,7 @@ end
 -- Returns false if the message exists already.
 local function add_message(id, queue, lanes, stored)
   if redis.call('EXISTS', MESSAGE .. id) == 1 then return false end
-  local seq, keys = next_place(), distinct(lanes)
+  local seq, keys = next_place(), split(lanes)
   lanes = table.concat(keys, '\n')
   redis.call('HSET', MESSAGE .. id, 'state', 'waiting', 'queue', queue, 'lanes', lanes, 'seq', seq)
   redis.call('SET', BODY .. id, stored)
@@ -102,13 +80,12 @@ end
 local function write_places()
   if step.last_place then redis.call('HSET', COUNTS, 'seq', step.last_place) end
   for group, places in pairs(step.pending_entries) do call_in_batches('ZADD', PENDING .. group, places) end
-  step.pending_entries, step.entries_of = {}, {}
+  step.pending_entries = {}
 end
 
 -- pending_entries: group -> place and id of each message that joined its lanes
--- entries_of: queue -> the list of its group in pending_entries
 -- last_place: the last one that was given to a message; nil: none was
-step.pending_entries, step.entries_of, step.last_place = put_off(PLACES, write_places), {}, nil
+step.pending_entries, step.last_place = put_off(PLACES, write_places), nil
 
 -- A successor is a message that is published while one with its id runs, such as the replacement of a task. It has no
 -- record until that run has ended: when the other message is settled or dropped, it joins the end of its lanes. There is

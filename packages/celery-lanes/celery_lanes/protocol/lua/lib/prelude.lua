@@ -72,6 +72,16 @@ local function call_in_batches(command, key, values)
   end
 end
 
+-- Returns ms until the first member of these zsets is due, -1 if they have none. `false` stands for an empty one.
+local function ms_until_due(...)
+  local first_ms = math.huge
+  for _, zset in ipairs({ ... }) do
+    local first = zset and redis.call('ZRANGE', zset, 0, 0, 'WITHSCORES')[2]
+    first_ms = math.min(first_ms, first or math.huge)
+  end
+  return first_ms < math.huge and math.max(math.ceil(first_ms - now_ms), 0) or -1
+end
+
 local function digits(number) return string.format('%.0f', number) end
 
 -- Greater than any fence this message had, even if Redis lost the last ones in a failover: its clock has advanced.
@@ -81,12 +91,14 @@ local function next_fence(old)
   return last < now_us and clock_fence or digits(last + 1)
 end
 
--- The lane keys of a message are joined by \n.
+-- The lane keys of a message are joined by \n. Each is returned once.
 local function split(lanes)
   if not lanes or lanes == '' then return {} end
   if not string.find(lanes, '\n', 1, true) then return { lanes } end
-  local keys = {}
-  for key in string.gmatch(lanes, '[^\n]+') do keys[#keys + 1] = key end
+  local keys, known = {}, {}
+  for key in string.gmatch(lanes, '[^\n]+') do
+    if not known[key] then known[key], keys[#keys + 1] = true, key end
+  end
   return keys
 end
 

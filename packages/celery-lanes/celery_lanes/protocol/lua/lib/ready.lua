@@ -60,10 +60,9 @@ local function make_ready(id, queue, record)
   add_ready(id, queue)
 end
 
--- A message that was in its queue before goes back to the front.
+-- A message that was in its queue before, and has the state 'ready', goes back to the front.
 local function return_to_ready(id, queue)
   if stay_back(id) then return end
-  redis.call('HSET', MESSAGE .. id, 'state', 'ready')
   redis.call('RPUSH', queue, id)
   step.filled[queue] = true
 end
@@ -79,38 +78,32 @@ local function write_ready()
   end
 end
 
--- Returns the keys that exist, or if `exist` is false those that do not. Usually all or none of them exist: then one
--- EXISTS is enough.
-local function filter_existing(keys, exist)
-  if keys[1001] then
-    local matching = {}
-    for i = 1, #keys, 1000 do
-      local some = filter_existing({ unpack(keys, i, math.min(i + 999, #keys)) }, exist)
-      for _, key in ipairs(some) do matching[#matching + 1] = key end
+-- Notes which of these keys exist. Usually all or none of a few keys do: then one EXISTS is enough.
+local function note_existing(known, prefix, names)
+  for i = 1, #names, 25 do
+    local keys = {}
+    for j = i, math.min(i + 24, #names) do keys[#keys + 1] = prefix .. names[j] end
+    local found = redis.call('EXISTS', unpack(keys))
+    for j, key in ipairs(keys) do
+      known[names[i + j - 1]] = found == #keys or (found > 0 and redis.call('EXISTS', key) == 1)
     end
-    return matching
   end
-  local found = keys[1] and redis.call('EXISTS', unpack(keys)) or 0
-  if found == 0 then return exist and {} or keys end
-  if found == #keys then return exist and keys or {} end
-  local matching = {}
-  for _, key in ipairs(keys) do
-    if (redis.call('EXISTS', key) == 1) == exist then matching[#matching + 1] = key end
-  end
-  return matching
 end
 
 -- Wakes one worker for each queue with ready messages. That worker wakes the next one if it leaves some.
 local function wake_workers()
   write_ready()
-  local bells = {}
+  local queues, has_bell = {}, {}
   for queue in pairs(step.announced) do
-    if not step.filled[queue] then bells[#bells + 1] = BELL .. queue end
+    if not step.filled[queue] then queues[#queues + 1] = queue end
   end
   for queue, is_filled in pairs(step.filled) do
-    if is_filled then bells[#bells + 1] = BELL .. queue end
+    if is_filled then queues[#queues + 1] = queue end
   end
-  for _, bell in ipairs(filter_existing(bells, false)) do redis.call('LPUSH', bell, 1) end
+  note_existing(has_bell, BELL, queues)
+  for _, queue in ipairs(queues) do
+    if not has_bell[queue] then redis.call('LPUSH', BELL .. queue, 1) end
+  end
 end
 
 -- new_ready: queue -> ids, in the order in which they became ready

@@ -14,13 +14,8 @@ local function texts_of(owner, name)
 end
 
 local function replace(text, literal, by)
-  if not literal or literal == '' or not string.find(text, literal, 1, true) then return text end
-  local parts, at = {}, 1
-  repeat
-    local from, to = string.find(text, literal, at, true)
-    parts[#parts + 1], at = string.sub(text, at, from and from - 1 or -1), (to or 0) + 1
-  until not from
-  return table.concat(parts, by)
+  if not literal or literal == '' or string.find(literal, '%z') then return text end
+  return (string.gsub(text, string.gsub(literal, '%W', '%%%0'), by))
 end
 
 local function pack_text(text, texts)

@@ -135,12 +135,6 @@ end
 local POSTPONED_MS = 5000
 step.postponed = 0
 
-local function postpone(timer, owner, name, fields)
-  add_record(owner, name, fields)
-  redis.call('ZADD', TIMERS, due_in(POSTPONED_MS), timer)
-  step.postponed = step.postponed + 1
-end
-
 -- Due timers join their lanes, in the order of their times. Those of tasks with an eta may be successors.
 local function fire_due(limit)
   if not step.is_any_timer_set then return end
@@ -160,7 +154,9 @@ local function fire_due(limit)
     local fields = owner and taken[owner][name]
     local id, queue, lanes, stored = timer_of(owner, fields)
     if fields and fields[TIMER_FIELDS] and not id then
-      postpone(timer, owner, name, fields)
+      add_record(owner, name, fields)
+      redis.call('ZADD', TIMERS, due_in(POSTPONED_MS), timer)
+      step.postponed = step.postponed + 1
     elseif id and add_message(id, queue, lanes, stored) then
       fired = fired + 1
     elseif timer == 'task ' .. (id or '') .. '\neta' and set_successor(id, queue, lanes, stored) then
