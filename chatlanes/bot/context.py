@@ -28,7 +28,7 @@ from chatlanes.bot.session import DEFAULT_PLAN, Session, SessionPlan
 from chatlanes.bot.shorthands import Shorthands
 from chatlanes.bot.stored import Stored
 from chatlanes.bot.timers import DEFAULT_TIMER_PLAN, Migration, Timer, TimerError, TimerPlan, Timers, When, stage_moves
-from chatlanes.updates import ParsedUpdate, is_stale, number, parse, part
+from chatlanes.updates import is_stale, number, parse, part
 
 if TYPE_CHECKING:
     from chatlanes.bot.stream import Stream
@@ -81,41 +81,14 @@ class Context(Shorthands):
     timer_plan: TimerPlan = DEFAULT_TIMER_PLAN
 
     def __init__(
-        self,
-        update: dict[str, Any] | list[dict[str, Any]] | tuple[dict[str, Any], ...],
-        api: Api,
-        attempt: int = 1,
-        deadline_s: float | None = None,
-        appended_s: float | None = None,
-        stored: Stored | None = None,
-        session_plan: SessionPlan = DEFAULT_PLAN,
-        fence: int | None = None,
-        updates: Sequence[dict[str, Any]] = (),
-        interrupts: Interrupts | None = None,
-        stream_first: int = 30,
-        broadcasting: Broadcasting | None = None,
-        timer_plan: TimerPlan = DEFAULT_TIMER_PLAN,
+        self, update: dict[str, Any] | Sequence[dict[str, Any]], api: Api, attempt: int = 1, **fields: Any
     ) -> None:
-        """Sets all attributes in one step, because `__setattr__` is slow and refuses them."""
-        if not updates:
-            updates = update if isinstance(update, list | tuple) else (update,)
-        update = updates[-1]
-        self.__dict__.update(
-            update=update,
-            updates=updates,
-            api=api,
-            attempt=attempt,
-            deadline_s=deadline_s,
-            appended_s=appended_s,
-            stored=stored,
-            session_plan=session_plan,
-            fence=fence,
-            interrupts=interrupts,
-            stream_first=stream_first,
-            broadcasting=broadcasting,
-            timer_plan=timer_plan,
-            _parsed_update=parse(update),
-        )
+        """`fields`: the other attributes by name. All are set in one step, because `__setattr__` refuses them."""
+        if unknown := fields.keys() - self.__dataclass_fields__.keys():
+            raise TypeError(f"a Context has no {min(unknown)}")
+        updates = fields.pop("updates", ()) or ((update,) if isinstance(update, dict) else update)
+        newest = updates[-1]
+        self.__dict__.update(fields, update=newest, updates=updates, api=api, attempt=attempt, _parsed=parse(newest))
 
     @property
     def update_id(self) -> int:
@@ -373,6 +346,22 @@ class Context(Shorthands):
         """
         return self.api.call(method, **params)
 
+    def download(self, file: str | dict[str, Any], /, to: Path | str | None = None) -> bytes:
+        """The content of a file, by its file_id or by an object that has one: `ctx.download(message["document"])`.
+
+        With `to` the file is written to that path, completely or not at all, and b"" is returned. Telegram's server
+        provides files up to 20 MB; a local Bot API server any size. A photo has several sizes; choose one:
+        `message["photo"][-1]`. A rerun is harmless. Raises BotApiError, OSError, and ValueError for an object without a
+        file_id.
+        """
+        file_id = file.get("file_id") if isinstance(file, dict) else file
+        if not isinstance(file_id, str):
+            raise ValueError("not a file: pass a file_id, or an object of the update that has one")
+        found = self.call("getFile", file_id=file_id)
+        if not isinstance(self.api, HasFiles):
+            raise TypeError(f"{type(self.api).__name__} cannot download files")
+        return self.api.download(found["file_path"], None if to is None else Path(to))
+
     def stream(
         self,
         tokens: AsyncIterable[str] | None = None,
@@ -450,11 +439,6 @@ class Context(Shorthands):
         super().__setattr__(name, value)
 
     @property
-    def _parsed(self) -> ParsedUpdate:
-        parsed: ParsedUpdate = self.__dict__["_parsed_update"]
-        return parsed
-
-    @property
     def _bodies(self) -> Iterator[dict[str, Any]]:
         if len(self.updates) == 1:
             return iter((self._parsed.body,))
@@ -462,11 +446,6 @@ class Context(Shorthands):
 
     def _files(self, field: str) -> list[dict[str, Any]]:
         return [found for body in self._bodies if (found := part(body, field))]
-
-    def _fetch(self, file_path: str, to: Path | None) -> bytes:
-        if not isinstance(self.api, HasFiles):
-            raise TypeError(f"{type(self.api).__name__} cannot download files")
-        return self.api.download(file_path, to)
 
     def __repr__(self) -> str:
         updates = "" if len(self.updates) == 1 else f"{len(self.updates)} updates, "

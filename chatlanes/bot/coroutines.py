@@ -28,7 +28,7 @@ from chatlanes.bot.shorthands import Shorthands
 from chatlanes.bot.timers import Timer
 
 #: The methods that call the Bot API.
-_CALLS = frozenset({"call", *(name for name in dir(Shorthands) if not name.startswith("_"))})
+_CALLS = frozenset({"download", *(name for name in dir(Shorthands) if not name.startswith("_"))})
 
 
 def is_async(function: Callable[..., Any]) -> bool:

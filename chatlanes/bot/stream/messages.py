@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from celery_lanes import Kind, PreviousCall
+from chatlanes.bot.addressing import deletion
 from chatlanes.bot.calls.journal import RecordedCall
 from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.stream.sender import Held, PlainSender, Sender, Sent, StreamPace
@@ -145,16 +146,9 @@ class StreamMessages:
         part = self._parts.pop(number)
         if part.message is None:
             return
-        connection, message_id = self._target.get("business_connection_id"), part.message.get("message_id")
-        try:
-            if connection is None:
-                named = {"chat_id": self._target["chat_id"], "message_id": message_id}
-                self._sender.call("deleteMessage", named, f"delete{number}")
-            else:
-                named = {"business_connection_id": connection, "message_ids": [message_id]}
-                self._sender.call("deleteBusinessMessages", named, f"delete{number}")
-        except BadRequest:  # it is deleted already
-            pass
+        method, named = deletion({**self._target, "message_id": part.message.get("message_id")})
+        with suppress(BadRequest):  # it is deleted already
+            self._sender.call(method, named, f"delete{number}")
 
     def _part(self, number: int) -> StreamPart:
         return self._parts.setdefault(number, StreamPart(what=self._what))
@@ -248,11 +242,8 @@ def _number(place: str) -> list[int]:
 
 
 def _delete(calls: Calls, message: dict[str, Any]) -> None:
-    if connection := message.get("business_connection_id"):
-        ids = [message["message_id"]]
-        calls.call("deleteBusinessMessages", business_connection_id=connection, message_ids=ids)
-    else:
-        calls.call("deleteMessage", chat_id=message["chat"]["id"], message_id=message["message_id"])
+    method, named = deletion({**message, "chat_id": message["chat"]["id"]})
+    calls.call(method, **named)
 
 
 def _mark(calls: Calls, message: dict[str, Any]) -> None:
