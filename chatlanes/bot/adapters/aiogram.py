@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import aiogram.types
@@ -41,7 +42,6 @@ from chatlanes.bot.context import Context
 from chatlanes.bot.coroutines import AsyncHandler
 from chatlanes.bot.lifetime import Steps
 from chatlanes.settings.imports import BotImportError
-from chatlanes.telegram import NetworkError
 from chatlanes.telegram.client import BotApi
 
 #: A placeholder in the format that aiogram checks; only used to test whether a bot can be imported.
@@ -156,10 +156,8 @@ class BridgedSession(BaseSession):
         """`timeout` is ignored; BotApi's timeouts apply."""
         with bridge.reserved(self._bot_api, method.__api_method__) as caller:
             params = await self._params(bot, method)
-            try:
+            with bridge.network_errors_as(partial(TelegramNetworkError, method)):
                 answered = await bridge.call_soon(caller, method.__api_method__, params)
-            except NetworkError as error:
-                raise TelegramNetworkError(method=method, message=str(error)) from error
         _keep_type(method)
         content: Any = answered.content
         return self.check_response(bot=bot, method=method, status_code=answered.status, content=content).result

@@ -50,7 +50,6 @@ from chatlanes.bot.coroutines import AsyncHandler
 from chatlanes.bot.event_loop import blocking_executor
 from chatlanes.bot.lifetime import Steps
 from chatlanes.settings.imports import BotImportError
-from chatlanes.telegram import NetworkError
 from chatlanes.telegram.client import BotApi
 
 Callback = Callable[[Any, Any], Coroutine[Any, Any, Any]]
@@ -182,14 +181,12 @@ class BridgedRequest(BaseRequest):
     async def do_request(
         self, url: str, method: str, request_data: RequestData | None = None, *timeouts: Any, **named: Any
     ) -> tuple[int, bytes]:
-        try:
+        with bridge.network_errors_as(PtbNetworkError):
             if method == "POST":
                 return await self._call(url.rpartition("/")[2], request_data)
             # The colon of the token is encoded as %3A.
             if (file := unquote(url)).startswith(self._files):
                 return await bridge.fetch_soon(self._api, file.removeprefix(self._files))
-        except NetworkError as error:
-            raise PtbNetworkError(str(error)) from error
         return await self._own.do_request(url, method, request_data, *timeouts, **named)
 
     async def _call(self, name: str, request_data: RequestData | None) -> tuple[int, bytes]:
