@@ -39,8 +39,7 @@ from chatlanes.bot.adapters.errors import (
 )
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
-from chatlanes.bot.coroutines import AsyncHandler
-from chatlanes.bot.lifetime import Steps
+from chatlanes.bot.coroutines import AsyncHandler, Steps
 from chatlanes.settings.imports import BotImportError
 from chatlanes.telegram.client import BotApi
 

@@ -26,8 +26,7 @@ from chatlanes.bot.adapters.telebot import AsyncErrorCollector, ErrorCollector, 
 from chatlanes.bot.adapters.telebot_state import States
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
-from chatlanes.bot.coroutines import AsyncHandler
-from chatlanes.bot.lifetime import Steps
+from chatlanes.bot.coroutines import AsyncHandler, Steps
 from chatlanes.telegram.client import BotApi
 
 #: Tasks that telebot started for the current update and does not await.

@@ -46,9 +46,8 @@ from chatlanes.bot.adapters.ptb.job_queue import LaneJob, LaneJobQueue, queue_of
 from chatlanes.bot.adapters.ptb.job_storage import KIND, TIMEOUT
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
-from chatlanes.bot.coroutines import AsyncHandler
+from chatlanes.bot.coroutines import AsyncHandler, Steps
 from chatlanes.bot.event_loop import blocking_executor
-from chatlanes.bot.lifetime import Steps
 from chatlanes.settings.imports import BotImportError
 from chatlanes.telegram.client import BotApi
 
