@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, time, timedelta, timezone, tzinfo
 from time import monotonic
 from zoneinfo import ZoneInfo
@@ -26,7 +26,6 @@ from chatlanes.bot.adapters.ptb.job_plans import (
     monthly,
     ms_of,
     plan_from,
-    plan_json,
     time_of,
 )
 from chatlanes.bot.adapters.ptb.job_storage import JobRecord, JobStorage, origin_of
@@ -245,7 +244,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
 
 def times(plan: Plan, after: datetime, count: int) -> list[str]:
     """The next times in UTC. The plan is stored and read in between."""
-    plan, found = plan_from(json.loads(json.dumps(plan_json(plan)))), []
+    plan, found = plan_from(json.loads(json.dumps(asdict(plan)))), []
     for _ in range(count):
         due_ms = plan.next_ms(ms_of(after))
         if due_ms is None:

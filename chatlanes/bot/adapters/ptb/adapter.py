@@ -36,7 +36,7 @@ from chatlanes.bot.adapters.ptb.buttons import Buttons
 from chatlanes.bot.adapters.ptb.data import (
     AnyApplication,
     DataKeeper,
-    Outline,
+    outline,
     replace_persistence,
     time_out,
     wait_for_handlers,
@@ -113,7 +113,7 @@ class PtbRunner:
             return
         assert self._keeper  # noqa: S101  begun
         assert ctx.stored  # noqa: S101  a job always has a lane
-        kept = self._keeper.kept(Outline.of(job.chat_id, job.user_id), is_job=True)
+        kept = self._keeper.kept(outline(job.chat_id, job.user_id), is_job=True)
         async with kept, self._buttons.kept(None, ctx.stored.message_id), no_failures():
             # Job.run would continue after UPDATE_TIMEOUT.
             await job._run(self._application)

@@ -125,7 +125,7 @@ class Data:
         return self._contents or None
 
     def fill(self, found: Any) -> None:
-        self._of_all.pop(self._number, None)
+        self.forget()
         self._contents.update(found or {})
 
     def forget(self) -> None:
@@ -265,10 +265,10 @@ class DataKeeper:
 
     def read_ahead(self, ctx: Context) -> None:
         """Fetch the data that an update like this will probably need, before the framework's object is created."""
-        storage.read_ahead(_places(self._slots(Outline.of(ctx.chat_id, ctx.user_id), is_job=ctx.kind == KIND)))
+        storage.read_ahead(_places(self._slots(outline(ctx.chat_id, ctx.user_id), is_job=ctx.kind == KIND)))
 
     @asynccontextmanager
-    async def kept(self, update: Update | Outline, *, is_job: bool = False) -> AsyncIterator[list[Slot]]:
+    async def kept(self, update: Any, *, is_job: bool = False) -> AsyncIterator[list[Slot]]:
         """Wraps the processing of an update or a job: its data is read before, staged for the settle after, then
         removed from memory.
         """
@@ -308,21 +308,10 @@ class DataKeeper:
         log.warning(sentence + "; store data that chats share in a database of your own", *details)
 
 
-class Outline(NamedTuple):
+def outline(chat_id: int | None, user_id: int | None) -> Any:
     """The attributes of an Update that the storage keys usually depend on."""
-
-    effective_chat: Any
-    effective_user: Any
-    callback_query: None = None
-    update_id: int = 0
-
-    @classmethod
-    def of(cls, chat_id: int | None, user_id: int | None) -> Outline:
-        return cls(_known(chat_id), _known(user_id))
-
-
-def _known(number: int | None) -> Any:
-    return None if number is None else SimpleNamespace(id=number)
+    chat, user = (None if each is None else SimpleNamespace(id=each) for each in (chat_id, user_id))
+    return SimpleNamespace(effective_chat=chat, effective_user=user, callback_query=None, update_id=0)
 
 
 def _places(slots: Iterable[Slot]) -> list[tuple[storage.Place, str]]:
@@ -385,23 +374,15 @@ class PerChatLock:
                 self._locks.pop(each, None)
 
 
-class _Data(NamedTuple):
-    """The fields that ConversationHandler._trigger_timeout reads."""
-
-    conversation_key: Any
-    update: Update
-    application: AnyApplication
-    callback_context: Any
-
-
 class TimeoutJob(Job[Any]):
     """The job whose callback is the framework's own code for the end of a conversation."""
 
     id = "timeout"
 
-    def __init__(self, handler: ConversationHandler[Any], data: _Data) -> None:
+    def __init__(self, handler: ConversationHandler[Any], **data: Any) -> None:
         # Without the constructor of Job, which needs APScheduler.
-        self.callback, self.data, self.name = handler._trigger_timeout, data, handler._trigger_timeout.__name__
+        self.callback, self.name = handler._trigger_timeout, handler._trigger_timeout.__name__
+        self.data = SimpleNamespace(**data)  # its fields are those that _trigger_timeout reads
         self.chat_id = self.user_id = self._job = None
         self._removed, self._enabled = False, True
 
@@ -412,6 +393,7 @@ async def time_out(application: AnyApplication, name: str, slots: Iterable[Slot]
         if isinstance(each, Position) and each.is_timed_out(name):
             context = application.context_types.context.from_update(update, application)
             await context.refresh_data()
-            job = TimeoutJob(each.handler, _Data(each.key, update, application, context))
+            known = {"update": update, "application": application, "callback_context": context}
+            job = TimeoutJob(each.handler, conversation_key=each.key, **known)
             each.handler.timeout_jobs[each.key] = job
             await job._run(application)

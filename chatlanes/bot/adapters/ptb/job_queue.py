@@ -158,8 +158,9 @@ class LaneJobQueue(JobQueue[Any]):
         return self._jobs(found, lambda record: record.name == name)
 
     def remove(self, record: JobRecord) -> None:
-        if self._is_wanted(record):
-            self._wanted = [each for each in self._wanted or () if each.record.id != record.id]
+        wanted = [each for each in self._wanted or () if each.record.id == record.id]
+        if wanted and self._wanted and current_or_none() is None:
+            self._wanted.remove(wanted[0])
         else:
             self.storage.remove(record)
 
@@ -254,9 +255,6 @@ class LaneJobQueue(JobQueue[Any]):
                     due_ms = plans.ms_of(self._now()) + in_ms if at_ms is None else at_ms
                     found.setdefault(record.id, LaneJob(self, record, due_ms))
         return tuple(found.values())
-
-    def _is_wanted(self, record: JobRecord) -> bool:
-        return current_or_none() is None and any(each.record.id == record.id for each in self._wanted or ())
 
     @property
     def _zone(self) -> tzinfo:
