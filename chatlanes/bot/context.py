@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterable, Iterable, Iterator, Sequence
-from contextvars import ContextVar, Token
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from chatlanes.bot.broadcasting import Broadcasting
@@ -230,7 +230,7 @@ class Context(Shorthands):
         """
         return [] if self.interrupts is None else self.interrupts.previous_calls
 
-    def shield(self) -> Shield:
+    def shield(self) -> Shield | nullcontext[None]:
         """A context manager, for `with` and in coroutines `async with`, whose block is not interrupted.
 
         A newer update waits for the end of the block, which then raises `celery_lanes.Interrupted`. Begin and end
@@ -240,7 +240,7 @@ class Context(Shorthands):
             celery_lanes.Interrupted: At the begin, the run was interrupted already, and the block is not run. At the
                 end, a newer update has arrived during the block.
         """
-        return Shield(self.interrupts)
+        return nullcontext() if self.interrupts is None else Shield(self.interrupts)
 
     @property
     def session(self) -> dict[str, Any]:
@@ -485,23 +485,18 @@ def current_or_none() -> Context | None:
     return None if handled is None else handled.ctx
 
 
-class handling:  # noqa: N801 - used like `with suppress(…)`
+@contextmanager
+def handling(ctx: Context | None) -> Iterator[None]:
     """Sets the current context around a handler. None: code inside has no current update."""
-
-    __slots__ = ("_handled", "_token")
-    _token: Token[_Handled | None]
-
-    def __init__(self, ctx: Context | None) -> None:
-        outer = None if ctx is None else _CURRENT.get()
-        self._handled = _Handled(ctx, None if outer is None or outer.ctx is None else outer)
-
-    def __enter__(self) -> None:
-        self._token = _CURRENT.set(self._handled)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if error is None and not _has_failed(self._handled.ctx):
-            self._handled.end()
-        _CURRENT.reset(self._token)
+    outer = None if ctx is None else _CURRENT.get()
+    handled = _Handled(ctx, None if outer is None or outer.ctx is None else outer)
+    token = _CURRENT.set(handled)
+    try:
+        yield
+        if not _has_failed(ctx):
+            handled.end()
+    finally:
+        _CURRENT.reset(token)
 
 
 def _has_failed(ctx: Context | None) -> bool:

@@ -293,18 +293,16 @@ async def _nothing(update: object, context: Any) -> None:
     """An error handler, so that there is at least one."""
 
 
-def _remember_tasks() -> None:
-    """Replace Application.create_task on the class, because the framework has no hook for it."""
-    create = Application.create_task
-
-    @wraps(create)
-    def create_task(self: Any, coroutine: Any, update: object = None, *, name: str | None = None) -> Any:
-        task = create(self, coroutine, update, name=name)
-        if (tasks := _tasks.get(None)) is not None:
-            tasks.append(task)
-        return task
-
-    Application.create_task = create_task  # type: ignore[method-assign]
+_own_create_task = Application.create_task
 
 
-_remember_tasks()
+@wraps(_own_create_task)
+def _create_task(self: Any, coroutine: Any, update: object = None, *, name: str | None = None) -> Any:
+    """Replaces Application.create_task, because the framework has no hook for it: remembers the task."""
+    task = _own_create_task(self, coroutine, update, name=name)
+    if (tasks := _tasks.get(None)) is not None:
+        tasks.append(task)
+    return task
+
+
+Application.create_task = _create_task  # type: ignore[method-assign]
