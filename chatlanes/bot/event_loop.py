@@ -328,7 +328,7 @@ class EventLoop:
             raise
         if not is_ended:
             self._cancel(begun)
-            raise _overdue(limit_s)
+            raise OverdueError(f"cancelled after {limit_s:g} s")
         return begun.outcome()
 
     def begin_job(self, job: Callable[[], object]) -> None:
@@ -351,7 +351,7 @@ class EventLoop:
             return begun.outcome()
         begun.cancel()
         job.wait(task, CLEANUP_S)
-        raise _overdue(limit_s)
+        raise OverdueError(f"cancelled after {limit_s:g} s")
 
     def _cancel(self, begun: Awaited) -> None:
         """Cancel it, and return when its cleanup has ended or CLEANUP_S are over."""
@@ -404,7 +404,3 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def _overdue(limit_s: float | None) -> OverdueError:
-    return OverdueError(f"cancelled after {limit_s:g} s")

@@ -214,8 +214,10 @@ def content_of(found: StoredTimer) -> dict[str, Any]:
 def _checked_time(when: When) -> tuple[int | None, int]:
     """The time at which it is due, in ms since 1970; or None, and the ms until then. Redis decides what is past."""
     if isinstance(when, datetime):
-        return _checked_datetime(when)
-    if isinstance(when, timedelta):
+        if when.utcoffset() is None:
+            raise TimerError(f"later({when!r}): a datetime needs a time zone, as in datetime.now(UTC)")
+        seconds = (when - datetime.now(UTC)).total_seconds()
+    elif isinstance(when, timedelta):
         seconds = when.total_seconds()
     elif isinstance(when, bool) or not isinstance(when, int | float):
         raise TypeError(f"later({when!r}): write seconds, a timedelta, or a datetime with a time zone")
@@ -223,16 +225,9 @@ def _checked_time(when: When) -> tuple[int | None, int]:
         seconds = when
     if not seconds <= MOST_S:  # also not a number; math.isnan fails for a huge int
         raise TimerError(f"later({when!r}): a timer may be set for at most ten years from now")
+    if isinstance(when, datetime):
+        return max(round(when.timestamp() * 1000), 0), 0
     return None, round(max(seconds, 0) * 1000)
-
-
-def _checked_datetime(when: datetime) -> tuple[int | None, int]:
-    if when.utcoffset() is None:
-        raise TimerError(f"later({when!r}): a datetime needs a time zone, as in datetime.now(UTC)")
-    from_now_s = (when - datetime.now(UTC)).total_seconds()
-    if from_now_s > MOST_S:
-        raise TimerError(f"later({when!r}): a timer may be set for at most ten years from now")
-    return max(round(when.timestamp() * 1000), 0), 0
 
 
 def _checked_name(name: str) -> str:

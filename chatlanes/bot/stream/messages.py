@@ -216,29 +216,25 @@ def apply_on_interrupt(calls: Calls, previous: Mapping[str, RecordedCall]) -> No
     `previous` are the calls of that run: place in its journal -> record. `calls` are those of the next run, in a series
     of their own. Does nothing for a stream whose final text was delivered. Raises what a call raises.
     """
-    for stream, places in sorted(_open_streams(previous).items()):
-        newest = {_number(place)[0]: previous[stream + place] for place in places}
-        for number, call in sorted(newest.items()):
+    for messages in _open_streams(previous):
+        for number, call in sorted(messages.items()):
             choice = call.what.rpartition("-")[2]
             with suppress(BadRequest, Forbidden):  # the user has deleted it, or has blocked the bot
                 if choice == "delete":
                     _delete(calls, call.outcome)
-                elif choice == "mark" and number == max(newest):
+                elif choice == "mark" and number == max(messages):
                     _mark(calls, call.outcome)
 
 
-def _open_streams(previous: Mapping[str, RecordedCall]) -> dict[str, list[str]]:
-    """Series of a stream -> the places of its messages, in order."""
-    found: dict[str, list[str]] = {}
+def _open_streams(previous: Mapping[str, RecordedCall]) -> Iterable[dict[int, RecordedCall]]:
+    """For each stream: the number of a message -> the record of its newest copy."""
+    found: dict[str, dict[tuple[int, int], RecordedCall]] = defaultdict(dict)
     for place, call in previous.items():
-        series, colon, rest = place.partition(":")
-        if colon and PLACE.fullmatch(rest) and call.is_done and call.outcome and f"{series}:{END}" not in previous:
-            found.setdefault(series + colon, []).append(rest)
-    return {series: sorted(places, key=_number) for series, places in found.items()}
-
-
-def _number(place: str) -> list[int]:
-    return [int(digits) for digits in re.findall(r"\d+", place)]
+        series, _, rest = place.partition(":")
+        if (match := PLACE.fullmatch(rest)) and call.is_done and call.outcome and f"{series}:{END}" not in previous:
+            found[series][int(match[1]), int(match[2])] = call
+    for _, copies in sorted(found.items()):
+        yield {number: call for (number, _), call in sorted(copies.items(), key=lambda each: each[0])}
 
 
 def _delete(calls: Calls, message: dict[str, Any]) -> None:

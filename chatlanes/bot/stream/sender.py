@@ -20,7 +20,7 @@ from chatlanes.bot.calls.journal import JournaledCall, RecordedCall
 from chatlanes.bot.calls.run_calls import Api, Calls, ending_of
 from chatlanes.telegram.client import Prepared, prepare
 from chatlanes.telegram.errors import BotApiError, TooManyRequests
-from chatlanes.telegram.flood import OpenGate, OpenPassage, Passage, RunGate
+from chatlanes.telegram.flood import OpenGate, OpenPassage, RunGate
 from chatlanes.telegram.flood.gate import is_group
 from chatlanes.telegram.flood.keys import EDITED, LONGEST_SCOPE
 
@@ -181,12 +181,13 @@ class Sender:
             return Sent(begun.outcome, is_new=False)
         try:
             result = self._calls.send(call, begun)
-        except TooManyRequests as error:
-            _note(begun, error)
-            return Held(_recorded_wait_s(passage, error))
         except BotApiError as error:
-            _note(begun, error)
-            raise
+            if begun is not None and not error.uncertain:  # the call was certainly not made
+                begun.undone()
+            if not isinstance(error, TooManyRequests):
+                raise
+            is_open = isinstance(passage, OpenPassage)
+            return Held(error.retry_after if is_open else passage.refused(error).wait_s)
         if begun:
             begun.done(result)
         passage.accepted()
@@ -203,13 +204,3 @@ class Sender:
         # It began before the clock of Redis was set back.
         self._calls.ask(plain("DEL", key))
         return self._interval_ms / 1000
-
-
-def _note(begun: JournaledCall | None, error: BotApiError) -> None:
-    """Record a call that was certainly not made."""
-    if begun is not None and not error.uncertain:
-        begun.undone()
-
-
-def _recorded_wait_s(passage: Passage | OpenPassage, error: TooManyRequests) -> float:
-    return error.retry_after if isinstance(passage, OpenPassage) else passage.refused(error).wait_s

@@ -32,7 +32,7 @@ from telegram.request import BaseRequest, RequestData
 from celery_lanes.errors import LanesError
 from chatlanes.bot.adapters import bridge, collected, storage_json
 from chatlanes.bot.adapters.errors import check_token, is_interruption, note_failure, raising_failures, warn_of_address
-from chatlanes.bot.adapters.ptb.buttons import Buttons
+from chatlanes.bot.adapters.ptb.buttons import kept_buttons
 from chatlanes.bot.adapters.ptb.data import (
     AnyApplication,
     DataKeeper,
@@ -86,7 +86,6 @@ class PtbRunner:
 
     def __init__(self, application: AnyApplication, jobs: LaneJobQueue) -> None:
         self._application, self._jobs = application, jobs
-        self._buttons = Buttons(application.bot)
         self._keeper: DataKeeper | None = None
         self.steps = Steps(self._start, self._stop, passing=(PtbNetworkError, RetryAfter, RedisError))
 
@@ -104,7 +103,7 @@ class PtbRunner:
         updates_here.set(updates)
         update = updates[-1] if len(updates) == 1 else Update.de_json(collected.newest(ctx.updates), bot)
         assert self._keeper  # noqa: S101  begun
-        async with self._keeper.kept(update), self._buttons.kept(update), no_failures():
+        async with self._keeper.kept(update), kept_buttons(bot, update), no_failures():
             await self._application.process_update(update)
 
     async def _run_job(self, ctx: Context) -> None:
@@ -114,7 +113,7 @@ class PtbRunner:
         assert self._keeper  # noqa: S101  begun
         assert ctx.stored  # noqa: S101  a job always has a lane
         kept = self._keeper.kept(outline(job.chat_id, job.user_id), is_job=True)
-        async with kept, self._buttons.kept(None, ctx.stored.message_id), no_failures():
+        async with kept, kept_buttons(self._application.bot, None, ctx.stored.message_id), no_failures():
             # Job.run would continue after UPDATE_TIMEOUT.
             await job._run(self._application)
         await blocking_executor().call(partial(self._jobs.end, job))
@@ -124,7 +123,7 @@ class PtbRunner:
         updates_here.set([update])
         assert self._keeper  # noqa: S101  begun
         assert ctx.stored  # noqa: S101  a timer always has a lane
-        buttons = self._buttons.kept(update, ctx.stored.message_id)
+        buttons = kept_buttons(self._application.bot, update, ctx.stored.message_id)
         async with self._keeper.kept(update) as slots, buttons, no_failures():
             await time_out(self._application, ctx.update[KIND][TIMEOUT], slots, update)
 
@@ -250,15 +249,14 @@ class _WatchedContext:
         self._kind = kind
 
     def from_update(self, update: object, application: AnyApplication) -> Any:
-        try:
-            return _with_updates(self._kind.from_update(update, application))
-        except Exception as error:
-            note_failure(error)
-            raise
+        return _with_updates(self._made(self._kind.from_update, update, application))
 
     def from_job(self, job: object, application: AnyApplication) -> Any:
+        return self._made(self._kind.from_job, job, application)
+
+    def _made(self, make: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            return self._kind.from_job(job, application)
+            return make(*arguments)
         except Exception as error:
             note_failure(error)
             raise

@@ -21,6 +21,7 @@ from datetime import timedelta
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from telegram import Update
 from telegram.ext import Application, BaseHandler, ConversationHandler, DictPersistence, Job, PicklePersistence
@@ -348,30 +349,21 @@ class PerChatLock:
     """
 
     def __init__(self) -> None:
-        self._locks: dict[int, asyncio.Lock] = {}
-        self._wanted: Counter[int] = Counter()
+        # A lock exists as long as an update holds or waits for it.
+        self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def taken(self, ids: Iterable[int]) -> AsyncIterator[None]:
+    async def taken(self, ids: set[int]) -> AsyncIterator[None]:
         """Holds the locks of these ids. They are acquired in sorted order, which avoids deadlocks."""
-        ordered = sorted(set(ids))
-        self._wanted.update(ordered)
+        locks = [self._locks.setdefault(each, asyncio.Lock()) for each in sorted(ids)]
         async with AsyncExitStack() as stack:
-            stack.callback(self._drop, ordered)
-            for each in ordered:
-                await stack.enter_async_context(self._locks.setdefault(each, asyncio.Lock()))
+            for lock in locks:
+                await stack.enter_async_context(lock)
             yield
 
     def unused(self, ids: Iterable[int]) -> list[int]:
         """The ids that no update holds or waits for."""
-        return [each for each in list(ids) if each not in self._wanted]
-
-    def _drop(self, ids: Iterable[int]) -> None:
-        self._wanted.subtract(ids)
-        for each in ids:
-            if not self._wanted[each]:
-                del self._wanted[each]
-                self._locks.pop(each, None)
+        return [each for each in list(ids) if each not in self._locks]
 
 
 class TimeoutJob(Job[Any]):
