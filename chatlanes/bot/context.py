@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from chatlanes.bot.broadcasting import Broadcasting
-from chatlanes.bot.calls.run_calls import Api, HasFiles, Phase
+from chatlanes.bot.calls.run_calls import Api, Phase
 from chatlanes.bot.interrupts import Interrupts, PreviousApiCall, Shield
 from chatlanes.bot.schedules import Occurrence, is_occurrence, occurrence_of
 from chatlanes.bot.session import DEFAULT_PLAN, Session, SessionPlan
@@ -358,9 +358,11 @@ class Context(Shorthands):
         if not isinstance(file_id, str):
             raise ValueError("not a file: pass a file_id, or an object of the update that has one")
         found = self.call("getFile", file_id=file_id)
-        if not isinstance(self.api, HasFiles):
+        download = getattr(self.api, "download", None)
+        if download is None:
             raise TypeError(f"{type(self.api).__name__} cannot download files")
-        return self.api.download(found["file_path"], None if to is None else Path(to))
+        content: bytes = download(found["file_path"], None if to is None else Path(to))
+        return content
 
     def stream(
         self,

@@ -203,12 +203,11 @@ class BridgedRequest(BaseRequest):
 def _params(request_data: RequestData | None) -> dict[str, Any]:
     if request_data is None:
         return {}
-    uploads = {part: _upload(*parts) for part, parts in (request_data.multipart_data or {}).items()}
+    uploads = {
+        part: bridge.file(name, content.read() if hasattr(content, "read") else content)
+        for part, (name, content, _) in (request_data.multipart_data or {}).items()
+    }
     return {**request_data.parameters, **uploads}
-
-
-def _upload(name: str, content: Any, _kind: str) -> Any:
-    return bridge.file(name, content.read() if hasattr(content, "read") else content)
 
 
 def watch(application: AnyApplication) -> None:

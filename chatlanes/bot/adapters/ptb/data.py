@@ -212,21 +212,6 @@ class Position:
 Slot = Data | Position
 
 
-def data_of(application: AnyApplication, update: Update) -> Iterator[Slot]:
-    chat, user = update.effective_chat, update.effective_user
-    if chat:
-        yield Data(application._chat_data, chat.id, "ptb:chat", None)
-    if user:
-        yield Data(application._user_data, user.id, f"ptb:user:{user.id}", f"user:{user.id}", None)
-
-
-def positions_of(conversations: list[Conversation], update: Update) -> Iterator[Slot]:
-    for conversation in conversations:
-        key = conversation.key(update)
-        if key is not None:
-            yield Position(conversation, key, update)
-
-
 def _places_of(handler: Any, update: Any) -> tuple[storage.Place, ...]:
     """The chat of the update, and its user if each user has a conversation, first if it is the same in all chats."""
     if not handler.per_user:
@@ -289,8 +274,14 @@ class DataKeeper:
 
     def _slots(self, update: Any, *, is_job: bool) -> list[Slot]:
         """A job is not part of a conversation."""
-        data = () if self._application.persistence else data_of(self._application, update)
-        return [*data, *(() if is_job else positions_of(self._conversations, update))]
+        application, chat, user = self._application, update.effective_chat, update.effective_user
+        slots: list[Slot] = []
+        if chat and not application.persistence:
+            slots.append(Data(application._chat_data, chat.id, "ptb:chat", None))
+        if user and not application.persistence:
+            slots.append(Data(application._user_data, user.id, f"ptb:user:{user.id}", f"user:{user.id}", None))
+        keys = () if is_job else ((each, each.key(update)) for each in self._conversations)
+        return [*slots, *(Position(each, key, update) for each, key in keys if key is not None)]
 
     def _warn_of_unstored(self) -> None:
         """Warn once if a handler wrote data that is not stored."""
