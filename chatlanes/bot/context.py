@@ -28,7 +28,7 @@ from chatlanes.bot.session import DEFAULT_PLAN, Session, SessionPlan
 from chatlanes.bot.shorthands import Shorthands
 from chatlanes.bot.stored import Stored
 from chatlanes.bot.timers import DEFAULT_TIMER_PLAN, Migration, Timer, TimerError, TimerPlan, Timers, When, stage_moves
-from chatlanes.updates import is_stale, number, parse, part
+from chatlanes.updates import ParsedUpdate, is_stale, number, parse, part
 
 if TYPE_CHECKING:
     from chatlanes.bot.stream import Stream
@@ -139,8 +139,7 @@ class Context(Shorthands):
 
         This is the new or edited message, or the message of the button that was pressed.
         """
-        place = self._parsed.place
-        return place if number(place.get("message_id")) is not None else None
+        return _message_of(self._parsed)
 
     @property
     def text(self) -> str:
@@ -158,8 +157,7 @@ class Context(Shorthands):
     @property
     def messages(self) -> list[dict[str, Any]]:
         """The messages that the updates are about, as `message`, oldest first."""
-        places = (parse(update).place for update in self.updates)
-        return [place for place in places if number(place.get("message_id")) is not None]
+        return [found for update in self.updates if (found := _message_of(parse(update)))]
 
     @property
     def photos(self) -> list[dict[str, Any]]:
@@ -453,6 +451,10 @@ class Context(Shorthands):
         updates = "" if len(self.updates) == 1 else f"{len(self.updates)} updates, "
         numbered = f"{self.kind} {self.update.get('update_id')}"
         return f"Context({updates}{numbered}, chat {self.chat_id}, attempt {self.attempt})"
+
+
+def _message_of(parsed: ParsedUpdate) -> dict[str, Any] | None:
+    return parsed.place if number(parsed.place.get("message_id")) is not None else None
 
 
 class _Handled:

@@ -147,19 +147,16 @@ class Shorthands:
         """Answers a pressed button: ends its progress bar, with a notification or, with `show_alert`, an alert window.
         Telegram waits at most 150 s.
         """
-        query = query_of(self._parsed, "callback_query")
-        return self.call(
-            "answerCallbackQuery", **{"callback_query_id": query, "text": text, "show_alert": show_alert, **params}
-        )
+        return self._answer("answerCallbackQuery", "callback_query", {"text": text, "show_alert": show_alert, **params})
 
     def answer_inline(self, results: list[dict[str, Any]], /, **params: Any) -> Any:
         """Answers an inline query with up to 50 InlineQueryResults. Telegram waits at most 30 s."""
-        query = query_of(self._parsed, "inline_query")
-        return self.call("answerInlineQuery", **{"inline_query_id": query, "results": results, **params})
+        return self._answer("answerInlineQuery", "inline_query", {"results": results, **params})
 
     def answer_pre_checkout(self, *, refuse: str | None = None) -> Any:
         """Accepts a checkout or, with `refuse`, rejects it for this reason. Telegram waits 10 s."""
-        return self._checkout("answerPreCheckoutQuery", "pre_checkout_query", refuse)
+        ended = {"ok": refuse is None, "error_message": refuse}
+        return self._answer("answerPreCheckoutQuery", "pre_checkout_query", ended)
 
     def answer_shipping(self, options: list[dict[str, Any]] | None = None, /, *, refuse: str | None = None) -> Any:
         """Offers shipping options for the address or, with `refuse`, rejects it for this reason. Raises ValueError
@@ -167,7 +164,8 @@ class Shorthands:
         """
         if (options is None) == (refuse is None):
             raise ValueError("answer_shipping takes either the options or refuse='the reason'")
-        return self._checkout("answerShippingQuery", "shipping_query", refuse, shipping_options=options)
+        ended = {"ok": refuse is None, "error_message": refuse, "shipping_options": options}
+        return self._answer("answerShippingQuery", "shipping_query", ended)
 
     def approve_join(self) -> Any:
         """Approves the join request."""
@@ -177,9 +175,8 @@ class Shorthands:
         """Declines the join request."""
         return self.call("declineChatJoinRequest", **self._asks_to_join())
 
-    def _checkout(self, method: str, kind: str, refuse: str | None, **params: Any) -> Any:
-        query = query_of(self._parsed, kind)
-        return self.call(method, **{f"{kind}_id": query, "ok": refuse is None, "error_message": refuse, **params})
+    def _answer(self, method: str, kind: str, params: dict[str, Any]) -> Any:
+        return self.call(method, **{f"{kind}_id": query_of(self._parsed, kind), **params})
 
     def _asks_to_join(self) -> dict[str, int]:
         parsed = self._parsed

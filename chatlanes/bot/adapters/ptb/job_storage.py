@@ -93,15 +93,13 @@ class Found(NamedTuple):
     next_ms: int | None
 
 
-def record_of(job: dict[str, Any]) -> JobRecord | None:
-    """The record in the content of a timer; None if there is none, because a record elsewhere has it."""
-    if "callback" not in job:
-        return None
+def record_of(job: dict[str, Any]) -> JobRecord:
+    """The record in the content of a timer. Without a callback: a record elsewhere has the rest."""
     return JobRecord(
         job["id"],
         job["name"],
-        job["callback"],
-        job["data"],
+        job.get("callback", ""),
+        job.get("data", ""),
         job.get("chat", {}).get("id"),
         job.get("from", {}).get("id"),
         plan_from(job["plan"]) if "plan" in job else None,
@@ -151,13 +149,12 @@ class JobStorage:
         """True if a repeating job was not removed."""
         return any(found.record.id == record.id for found in self.find(record))
 
-    def continue_(self, job: dict[str, Any]) -> tuple[JobRecord, int | None] | None:
+    def continue_(self, place: JobRecord) -> tuple[JobRecord, int | None] | None:
         """The record of a repeating job whose run begins, and when it runs next, for which the timer is set. None if
         the job was removed.
 
         The timer is set at once: if this run fails, the job continues. If a run has set it already, nothing happens.
         """
-        place = JobRecord(job["id"], job["name"], "", "", job.get("chat", {}).get("id"), job.get("from", {}).get("id"))
         record = next((found.record for found in self.find(place) if found.record.id == place.id), None)
         if record is None or record.plan is None:
             return None
@@ -182,7 +179,7 @@ class JobStorage:
         """Set a repeating job of the bot's start, unless it or one like it, which a handler has set, is set."""
         here = {found.record.id: found.record for found in self.find(record)}
         own = here.get(record.id)
-        if own is None and any(each.identity == record.identity and is_like(each.plan, plan) for each in here.values()):
+        if own is None and any(_is_like(each, record) for each in here.values()):
             return
         is_same = own is not None and own.origin == record.origin
         if not is_same:
@@ -259,9 +256,10 @@ class JobStorage:
         return Store(connect_to(self._settings))
 
 
-def is_like(plan: Plan | None, other: Plan) -> bool:
+def _is_like(record: JobRecord, other: JobRecord) -> bool:
     """True if both have the same interval, or the same time of day and days."""
-    return plan is not None and plan.kind == other.kind
+    kinds = {each.plan and each.plan.kind for each in (record, other)}
+    return record.identity == other.identity and len(kinds) == 1
 
 
 def origin_of(plan: Plan | None, data: str) -> str:
@@ -280,7 +278,7 @@ def _found(timers: Iterable[StoredTimer]) -> list[Found]:
     found = []
     for timer in timers:
         record = record_of(orjson.loads(timer.stored.partition(b"\n")[2])[0][0][KIND])
-        if record is not None:
+        if record.callback:
             found.append(Found(record, times.get((timer.owner, record.next_name))))
     return sorted(found, key=lambda each: each.next_ms or 0)
 
