@@ -53,6 +53,14 @@ def message_of(parsed: ParsedUpdate, message: dict[str, Any] | None = None) -> d
     return {"chat_id": chat, "message_id": message_id, **_known(business_connection_id=business)}
 
 
+def deletion(named: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The method that deletes a message, and its parameters. `named` identifies the message, as message_of does."""
+    message_id, connection = named["message_id"], named.get("business_connection_id")
+    if connection is not None:
+        return "deleteBusinessMessages", {"business_connection_id": connection, "message_ids": [message_id]}
+    return "deleteMessage", {"chat_id": named["chat_id"], "message_id": message_id}
+
+
 def editable(parsed: ParsedUpdate, message: dict[str, Any] | None = None) -> dict[str, Any]:
     """Like message_of, but also identifies the message of an inline result. Raises NoMessageError."""
     if message is not None:

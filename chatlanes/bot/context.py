@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterable, Iterable, Iterator, Sequence
-from contextvars import ContextVar, Token
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from chatlanes.bot.broadcasting import Broadcasting
-from chatlanes.bot.calls.run_calls import Api, HasFiles, Phase
+from chatlanes.bot.calls.run_calls import Api, Phase
 from chatlanes.bot.interrupts import Interrupts, PreviousApiCall, Shield
 from chatlanes.bot.schedules import Occurrence, is_occurrence, occurrence_of
 from chatlanes.bot.session import DEFAULT_PLAN, Session, SessionPlan
@@ -81,41 +81,14 @@ class Context(Shorthands):
     timer_plan: TimerPlan = DEFAULT_TIMER_PLAN
 
     def __init__(
-        self,
-        update: dict[str, Any] | list[dict[str, Any]] | tuple[dict[str, Any], ...],
-        api: Api,
-        attempt: int = 1,
-        deadline_s: float | None = None,
-        appended_s: float | None = None,
-        stored: Stored | None = None,
-        session_plan: SessionPlan = DEFAULT_PLAN,
-        fence: int | None = None,
-        updates: Sequence[dict[str, Any]] = (),
-        interrupts: Interrupts | None = None,
-        stream_first: int = 30,
-        broadcasting: Broadcasting | None = None,
-        timer_plan: TimerPlan = DEFAULT_TIMER_PLAN,
+        self, update: dict[str, Any] | Sequence[dict[str, Any]], api: Api, attempt: int = 1, **fields: Any
     ) -> None:
-        """Sets all attributes in one step, because `__setattr__` is slow and refuses them."""
-        if not updates:
-            updates = update if isinstance(update, list | tuple) else (update,)
-        update = updates[-1]
-        self.__dict__.update(
-            update=update,
-            updates=updates,
-            api=api,
-            attempt=attempt,
-            deadline_s=deadline_s,
-            appended_s=appended_s,
-            stored=stored,
-            session_plan=session_plan,
-            fence=fence,
-            interrupts=interrupts,
-            stream_first=stream_first,
-            broadcasting=broadcasting,
-            timer_plan=timer_plan,
-            _parsed_update=parse(update),
-        )
+        """`fields`: the other attributes by name. All are set in one step, because `__setattr__` refuses them."""
+        if unknown := fields.keys() - self.__dataclass_fields__.keys():
+            raise TypeError(f"a Context has no {min(unknown)}")
+        updates = fields.pop("updates", ()) or ((update,) if isinstance(update, dict) else update)
+        newest = updates[-1]
+        self.__dict__.update(fields, update=newest, updates=updates, api=api, attempt=attempt, _parsed=parse(newest))
 
     @property
     def update_id(self) -> int:
@@ -166,8 +139,7 @@ class Context(Shorthands):
 
         This is the new or edited message, or the message of the button that was pressed.
         """
-        place = self._parsed.place
-        return place if number(place.get("message_id")) is not None else None
+        return _message_of(self._parsed)
 
     @property
     def text(self) -> str:
@@ -185,8 +157,7 @@ class Context(Shorthands):
     @property
     def messages(self) -> list[dict[str, Any]]:
         """The messages that the updates are about, as `message`, oldest first."""
-        places = (parse(update).place for update in self.updates)
-        return [place for place in places if number(place.get("message_id")) is not None]
+        return [found for update in self.updates if (found := _message_of(parse(update)))]
 
     @property
     def photos(self) -> list[dict[str, Any]]:
@@ -257,7 +228,7 @@ class Context(Shorthands):
         """
         return [] if self.interrupts is None else self.interrupts.previous_calls
 
-    def shield(self) -> Shield:
+    def shield(self) -> Shield | nullcontext[None]:
         """A context manager, for `with` and in coroutines `async with`, whose block is not interrupted.
 
         A newer update waits for the end of the block, which then raises `celery_lanes.Interrupted`. Begin and end
@@ -267,7 +238,7 @@ class Context(Shorthands):
             celery_lanes.Interrupted: At the begin, the run was interrupted already, and the block is not run. At the
                 end, a newer update has arrived during the block.
         """
-        return Shield(self.interrupts)
+        return nullcontext() if self.interrupts is None else Shield(self.interrupts)
 
     @property
     def session(self) -> dict[str, Any]:
@@ -373,6 +344,24 @@ class Context(Shorthands):
         """
         return self.api.call(method, **params)
 
+    def download(self, file: str | dict[str, Any], /, to: Path | str | None = None) -> bytes:
+        """The content of a file, by its file_id or by an object that has one: `ctx.download(message["document"])`.
+
+        With `to` the file is written to that path, completely or not at all, and b"" is returned. Telegram's server
+        provides files up to 20 MB; a local Bot API server any size. A photo has several sizes; choose one:
+        `message["photo"][-1]`. A rerun is harmless. Raises BotApiError, OSError, and ValueError for an object without a
+        file_id.
+        """
+        file_id = file.get("file_id") if isinstance(file, dict) else file
+        if not isinstance(file_id, str):
+            raise ValueError("not a file: pass a file_id, or an object of the update that has one")
+        found = self.call("getFile", file_id=file_id)
+        download = getattr(self.api, "download", None)
+        if download is None:
+            raise TypeError(f"{type(self.api).__name__} cannot download files")
+        content: bytes = download(found["file_path"], None if to is None else Path(to))
+        return content
+
     def stream(
         self,
         tokens: AsyncIterable[str] | None = None,
@@ -450,11 +439,6 @@ class Context(Shorthands):
         super().__setattr__(name, value)
 
     @property
-    def _parsed(self) -> ParsedUpdate:
-        parsed: ParsedUpdate = self.__dict__["_parsed_update"]
-        return parsed
-
-    @property
     def _bodies(self) -> Iterator[dict[str, Any]]:
         if len(self.updates) == 1:
             return iter((self._parsed.body,))
@@ -463,15 +447,14 @@ class Context(Shorthands):
     def _files(self, field: str) -> list[dict[str, Any]]:
         return [found for body in self._bodies if (found := part(body, field))]
 
-    def _fetch(self, file_path: str, to: Path | None) -> bytes:
-        if not isinstance(self.api, HasFiles):
-            raise TypeError(f"{type(self.api).__name__} cannot download files")
-        return self.api.download(file_path, to)
-
     def __repr__(self) -> str:
         updates = "" if len(self.updates) == 1 else f"{len(self.updates)} updates, "
         numbered = f"{self.kind} {self.update.get('update_id')}"
         return f"Context({updates}{numbered}, chat {self.chat_id}, attempt {self.attempt})"
+
+
+def _message_of(parsed: ParsedUpdate) -> dict[str, Any] | None:
+    return parsed.place if number(parsed.place.get("message_id")) is not None else None
 
 
 class _Handled:
@@ -506,23 +489,18 @@ def current_or_none() -> Context | None:
     return None if handled is None else handled.ctx
 
 
-class handling:  # noqa: N801 - used like `with suppress(…)`
+@contextmanager
+def handling(ctx: Context | None) -> Iterator[None]:
     """Sets the current context around a handler. None: code inside has no current update."""
-
-    __slots__ = ("_handled", "_token")
-    _token: Token[_Handled | None]
-
-    def __init__(self, ctx: Context | None) -> None:
-        outer = None if ctx is None else _CURRENT.get()
-        self._handled = _Handled(ctx, None if outer is None or outer.ctx is None else outer)
-
-    def __enter__(self) -> None:
-        self._token = _CURRENT.set(self._handled)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if error is None and not _has_failed(self._handled.ctx):
-            self._handled.end()
-        _CURRENT.reset(self._token)
+    outer = None if ctx is None else _CURRENT.get()
+    handled = _Handled(ctx, None if outer is None or outer.ctx is None else outer)
+    token = _CURRENT.set(handled)
+    try:
+        yield
+        if not _has_failed(ctx):
+            handled.end()
+    finally:
+        _CURRENT.reset(token)
 
 
 def _has_failed(ctx: Context | None) -> bool:

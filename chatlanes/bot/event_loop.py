@@ -45,6 +45,38 @@ EXIT_WAIT_S = 5.0
 Job = tuple["asyncio.Future[Any]", Callable[[], Any]]
 
 
+class Inbox:
+    """Items for the thread of a loop, each of which is given to `take` there. One wake-up of the loop serves all items
+    that are put before it runs.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, take: Callable[[Any], object]) -> None:
+        self._loop, self._take = loop, take
+        self._items: deque[Any] = deque()
+        self._is_woken = False
+
+    def put(self, item: object) -> None:
+        self._items.append(item)
+        self._wake()
+
+    def empty(self) -> None:
+        # Reset before the items are read: one that is put from now on wakes the loop again.
+        self._is_woken = False
+        try:
+            for _ in range(len(self._items)):
+                self._take(self._items.popleft())
+        finally:
+            if self._items:  # `take` raised, or has put one
+                self._wake()
+
+    def _wake(self) -> None:
+        if not self._is_woken:
+            self._is_woken = True
+            is_awake = asyncio._get_running_loop() is self._loop
+            with suppress(RuntimeError):  # the loop is closed, so nothing waits for the item
+                (self._loop.call_soon if is_awake else self._loop.call_soon_threadsafe)(self.empty)
+
+
 class LoopJobs:
     """The jobs of one loop. On the loop's thread, blocking steps and sleeps (runtime/threads.py) switch greenlets."""
 
@@ -52,24 +84,13 @@ class LoopJobs:
         self.loop = loop
         #: Separate from the executor of the handlers' calls: slow calls must not delay commands to Redis.
         self.executor = BlockingExecutor(loop)
-        self._to_begin: deque[Callable[[], object]] = deque()
-        self._is_woken = False
         #: Greenlets without a job, reused: allocating the stack of a new one takes a system call.
         self._idle: list[LoopJob] = []
+        self.begin = Inbox(loop, self._begin).put
 
-    def begin(self, job: Callable[[], object]) -> None:
-        self._to_begin.append(job)
-        self._wake_loop()
-
-    def _wake_loop(self) -> None:
-        if self._is_woken:  # one wake-up serves all jobs that are queued before it runs
-            return
-        self._is_woken = True
-        here = getcurrent()
-        if isinstance(here, LoopJob) and here.jobs is self:  # the loop is awake
-            self.loop.call_soon(self._begin_all)
-        else:
-            self.loop.call_soon_threadsafe(self._begin_all)
+    def _begin(self, job: Callable[[], object]) -> None:
+        threads.register_thread(self)
+        (self._idle.pop() if self._idle else LoopJob(self)).switch(job)
 
     def run_blocking(self, step: Callable[[], T]) -> T:
         here = getcurrent()
@@ -81,18 +102,6 @@ class LoopJobs:
             here.wait(here.jobs.loop.create_future(), seconds)
         else:
             time.sleep(seconds)
-
-    def _begin_all(self) -> None:
-        threads.register_thread(self)
-        # Reset before the queue is read: a job that is queued from now on wakes the loop again.
-        self._is_woken = False
-        try:
-            for _ in range(len(self._to_begin)):
-                job = self._idle.pop() if self._idle else LoopJob(self)
-                job.switch(self._to_begin.popleft())
-        finally:
-            if self._to_begin:  # a job raised; start the others
-                self._wake_loop()
 
     def ended(self, job: LoopJob) -> None:
         self._idle.append(job)
@@ -150,8 +159,7 @@ class BlockingExecutor:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self._jobs: SimpleQueue[Job] = SimpleQueue()
-        self._ended: deque[tuple[asyncio.Future[Any], Any, BaseException | None]] = deque()
-        self._is_woken = False
+        self._outcomes = Inbox(loop, _set_outcome)
         self._lock = threading.Lock()
         self._running = 0
         self._threads = 0
@@ -186,7 +194,7 @@ class BlockingExecutor:
                 error = raised
             with self._lock:
                 self._running -= 1
-            self._report(future, result, error)
+            self._outcomes.put((future, result, error))
             del future, function, result, error
 
     def _wait_for_calls(self) -> None:
@@ -195,24 +203,15 @@ class BlockingExecutor:
         while self._running and time.monotonic() < end_s:
             time.sleep(0.01)
 
-    def _report(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-        self._ended.append((future, result, error))
-        if not self._is_woken:
-            self._is_woken = True
-            with suppress(RuntimeError):  # the loop is closed, so nothing waits for the outcome
-                self.loop.call_soon_threadsafe(self._set_outcomes)
 
-    def _set_outcomes(self) -> None:
-        # Reset before the queue is read: a call that ends from now on wakes the loop again.
-        self._is_woken = False
-        while self._ended:
-            future, result, error = self._ended.popleft()
-            if future.done():
-                continue
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
+def _set_outcome(ended: tuple[asyncio.Future[Any], Any, BaseException | None]) -> None:
+    future, result, error = ended
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
 
 
 _current: BlockingExecutor | None = None
@@ -297,12 +296,10 @@ class EventLoop:
     """The event loop of one process."""
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="bot"))
         self._jobs = LoopJobs(self._loop)
-        self._to_begin: deque[Awaited] = deque()
-        self._is_woken = False
+        self._inbox = Inbox(self._loop, lambda begun: begun.is_ended or begun.begin(self._loop))
         self._is_ending = False
         self._thread = threading.Thread(target=self._run, name="event loop", daemon=True)
         self._thread.start()
@@ -318,17 +315,12 @@ class EventLoop:
         `on_interrupt` is given a function that cancels the coroutine and that any thread may call.
         """
         begun, here = Awaited(coroutine), getcurrent()
+        if on_interrupt is not None:
+            on_interrupt(partial(self._loop.call_soon_threadsafe, self._end_early, begun))
         if isinstance(here, LoopJob) and here.jobs is self._jobs:
-            if on_interrupt is not None:
-                on_interrupt(partial(self._loop.call_soon_threadsafe, self._end_early, begun))
             return self._run_here(begun, here, limit_s)
         try:
-            self._to_begin.append(begun)
-            if on_interrupt is not None:  # after it was queued: _end_early begins it, so that it can be cancelled
-                on_interrupt(partial(self._loop.call_soon_threadsafe, self._end_early, begun))
-            if not self._is_woken:  # one wake-up serves all coroutines that are queued before it runs
-                self._is_woken = True
-                self._loop.call_soon_threadsafe(self._begin_all)
+            self._inbox.put(begun)
             is_ended = begun.wait(limit_s)
         except BaseException:
             if not begun.is_ended:
@@ -336,7 +328,7 @@ class EventLoop:
             raise
         if not is_ended:
             self._cancel(begun)
-            raise _overdue(limit_s)
+            raise OverdueError(f"cancelled after {limit_s:g} s")
         return begun.outcome()
 
     def begin_job(self, job: Callable[[], object]) -> None:
@@ -346,10 +338,6 @@ class EventLoop:
     def begin(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """Run the coroutine without waiting for it."""
         asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-
-    def call_soon(self, function: Callable[[], object]) -> None:
-        """Call the function on the loop's thread."""
-        self._loop.call_soon_threadsafe(function)
 
     def stop(self) -> None:
         """Stop the loop. Tasks that still run are abandoned."""
@@ -363,13 +351,7 @@ class EventLoop:
             return begun.outcome()
         begun.cancel()
         job.wait(task, CLEANUP_S)
-        raise _overdue(limit_s)
-
-    def _begin_all(self) -> None:
-        # Reset before the queue is read, so that a coroutine queued from now on wakes the loop again.
-        self._is_woken = False
-        while self._to_begin:
-            self._to_begin.popleft().begin(self._loop)
+        raise OverdueError(f"cancelled after {limit_s:g} s")
 
     def _cancel(self, begun: Awaited) -> None:
         """Cancel it, and return when its cleanup has ended or CLEANUP_S are over."""
@@ -385,8 +367,8 @@ class EventLoop:
             raise
 
     def _end_early(self, begun: Awaited) -> None:
-        # The thread that set _is_woken may have been interrupted before it woke the loop; no other thread would do it.
-        self._begin_all()
+        # The thread that put it may have been interrupted before it woke the loop; no other thread would do it.
+        self._inbox.empty()
         begun.cancel()
 
     def _run(self) -> None:
@@ -408,21 +390,17 @@ _creation = threading.Lock()
 def event_loop() -> EventLoop:
     """The event loop of this process, created at the first call."""
     global _loop, _creation
-    if _loop is None or _loop.pid != os.getpid():
+    if _loop is None:
         with _creation:
-            if _loop is None or _loop.pid != os.getpid():
+            if _loop is None:
                 _loop = EventLoop()
     return _loop
 
 
 def _after_fork() -> None:
-    """Replace the lock: a child forked while it was held could never create its loop."""
+    """A child has no thread of the loop. The lock may have been held during the fork."""
     global _loop, _creation
     _loop, _creation = None, threading.Lock()
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def _overdue(limit_s: float | None) -> OverdueError:
-    return OverdueError(f"cancelled after {limit_s:g} s")

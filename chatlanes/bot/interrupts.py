@@ -109,16 +109,13 @@ def _result(call: lanes.PreviousCall) -> Any:
 class Shield:
     """`with ctx.shield():`, or `async with` in a coroutine. Shields may be nested."""
 
-    def __init__(self, interrupts: Interrupts | None) -> None:
+    def __init__(self, interrupts: Interrupts) -> None:
         self._interrupts = interrupts
 
     def __enter__(self) -> None:
-        if self._interrupts is not None:
-            self._interrupts.shield()
+        self._interrupts.shield()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._interrupts is None:
-            return
         try:
             self._interrupts.unshield()
         except lanes.LeaseLost:
@@ -126,14 +123,12 @@ class Shield:
                 raise
 
     async def __aenter__(self) -> None:
-        if self._interrupts is not None:
-            await blocking_executor().call(self.__enter__)
+        await blocking_executor().call(self.__enter__)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        if self._interrupts is not None:
-            await blocking_executor().call(partial(self.__exit__, kind, error, at))
+        await blocking_executor().call(partial(self.__exit__, kind, error, at))
 
 
 #: A method that deletes messages, in lower case -> the parameter that says where.

@@ -21,8 +21,7 @@ from chatlanes.bot.adapters.imports import bots_made_here
 from chatlanes.bot.adapters.polling import Polling, PollingRefused, command_line, expected, run_file, until_polling
 from chatlanes.bot.bot import Bot, is_made_in_a_worker, takes_nothing
 from chatlanes.bot.context import Context
-from chatlanes.bot.coroutines import AsyncHandler, PlainCoroutine, is_async
-from chatlanes.bot.lifetime import Steps, watched
+from chatlanes.bot.coroutines import AsyncHandler, PlainCoroutine, Steps, is_async, watched
 from chatlanes.bot.schedules import Schedule, import_schedules
 from chatlanes.settings.imports import BotImportError, check_callable, check_takes, impatient, import_object
 from chatlanes.telegram.client import BotApi
@@ -50,14 +49,13 @@ def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None, argumen
     if isinstance(handle, AsyncHandler):
         handle = handle.started(label)
         on_timer = on_timer and handle.beside(on_timer)
-    return Bot(
-        _as_plain(label, handle, is_limited=True),
-        bot.never_retry,
-        on_error=bot.on_error and _as_plain(label, bot.on_error),
-        on_timeout=bot.on_timeout and _as_plain(label, bot.on_timeout),
-        session=bot.session,
+    hooks: dict[str, Any] = {name: getattr(bot, name) for name in ("on_error", "on_timeout", "on_blocked")}
+    hooks = {name: hook and _as_plain(label, hook) for name, hook in hooks.items()}
+    return replace(
+        bot,
+        handle=_as_plain(label, handle, is_limited=True),
         on_timer=on_timer and _as_plain(label, on_timer, is_limited=True),
-        on_blocked=bot.on_blocked and _as_plain(label, bot.on_blocked),
+        **hooks,
     )
 
 
@@ -75,14 +73,14 @@ def load_schedules(path: str, setting: str, bot: Bot) -> dict[str, Schedule]:
 
 
 def _bot(setting: str, path: str, found: Any, api: BotApi) -> Bot:
-    label = f"{setting}={path}"
+    label, bot_of = f"{setting}={path}", partial(_bot, setting, path, api=api)
     if isinstance(found, Bot):
-        return _completed(found, partial(_bot, setting, path, api=api), label)
+        return _completed(found, bot_of, label)
     if inspect.iscoroutine(found):
         atexit.register(_close_unused, found)
-        return AsyncMain(lambda: found, api, f"{label}: {found.__name__}", partial(_bot, setting, path, api=api)).bot()
+        return AsyncMain(lambda: found, api, f"{label}: {found.__name__}", bot_of).bot()
     if takes_nothing(found) and inspect.iscoroutinefunction(found):
-        return AsyncMain(found, api, label, partial(_bot, setting, path, api=api)).bot()
+        return AsyncMain(found, api, label, bot_of).bot()
     bot = adapted(found, api, label)
     if bot is None:
         check_callable(setting, path, found, BotImportError)
@@ -123,10 +121,7 @@ def _handler(label: str, found: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _as_plain(label: str, function: Callable[..., Any], *, is_limited: bool = False) -> Callable[..., Any]:
-    """Wrap an `async def`: it runs on this process's event loop, and the caller waits until it ends.
-
-    is_limited: it is cancelled when UPDATE_TIMEOUT is over or a newer update interrupts the run, in every pool.
-    """
+    """An `async def` as a plain function (PlainCoroutine)."""
     if not is_async(function):
         return function
     if threads.in_greenlets():

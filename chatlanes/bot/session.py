@@ -38,25 +38,13 @@ def session_key_of(update: dict[str, Any], session: str | KeyFunction) -> Sessio
     return OURS[session](parse(update))
 
 
-def _of_chat(parsed: ParsedUpdate) -> SessionKey:
-    """By chat. Both messages of a migration have the keys of both chats; the first one moves the session."""
-    return _migrated(parsed, by_chat(parsed))
-
-
-def _of_topic(parsed: ParsedUpdate) -> SessionKey:
-    return _migrated(parsed, by_topic(parsed))
-
-
-def _of_user(parsed: ParsedUpdate) -> SessionKey:
-    return SessionKey(next(iter(by_user(parsed)), None))
-
-
 def _of_user_in_chat(parsed: ParsedUpdate) -> SessionKey:
     chat, user = next(iter(by_chat(parsed)), None), next(iter(by_user(parsed)), None)
     return SessionKey(f"{chat}/{user}" if user not in (None, chat) else chat)
 
 
 def _migrated(parsed: ParsedUpdate, keys: list[str]) -> SessionKey:
+    """Both messages of a migration have the keys of both chats; the first one moves the session."""
     if parsed.migration is None or len(keys) != 2:
         return SessionKey(next(iter(keys), None))
     here, other = keys
@@ -84,10 +72,10 @@ def check_order(session: str | KeyFunction, order_by: str) -> None:
 
 
 OURS: dict[str, Callable[[ParsedUpdate], SessionKey]] = {
-    "chat": _of_chat,
-    "user": _of_user,
+    "chat": lambda parsed: _migrated(parsed, by_chat(parsed)),
+    "user": lambda parsed: SessionKey(next(iter(by_user(parsed)), None)),
     "chat+user": _of_user_in_chat,
-    "topic": _of_topic,
+    "topic": lambda parsed: _migrated(parsed, by_topic(parsed)),
 }
 
 _BY_HAND = (

@@ -4,11 +4,18 @@ Each is one ctx.call and accepts any other parameter of its Bot API method by na
 default. Raises what ctx.call raises, and a ValueError (addressing.py) if the update lacks what the call needs.
 """
 
-from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from chatlanes.bot.addressing import NoChatError, WrongKindError, chat_of_reply, editable, message_of, query_of
+from chatlanes.bot.addressing import (
+    NoChatError,
+    WrongKindError,
+    chat_of_reply,
+    deletion,
+    editable,
+    message_of,
+    query_of,
+)
 from chatlanes.telegram import NotModified
 from chatlanes.updates import ParsedUpdate
 
@@ -22,18 +29,13 @@ File = Path | bytes | BinaryIO | str
 GUEST_TITLE_LENGTH = 64
 
 
-class Shorthands(ABC):
+class Shorthands:
     """All shorthands, as a base class of Context."""
 
-    @property
-    @abstractmethod
-    def _parsed(self) -> ParsedUpdate: ...
+    _parsed: ParsedUpdate
 
-    @abstractmethod
-    def call(self, method: str, /, **params: Any) -> Any: ...
-
-    @abstractmethod
-    def _fetch(self, file_path: str, to: Path | None) -> bytes: ...
+    def call(self, method: str, /, **params: Any) -> Any:
+        raise NotImplementedError
 
     # -- replies to the chat, topic and business connection that the update came from: each returns the message sent;
     # in a guest's chat all except `reply` raise NoChatError
@@ -107,11 +109,8 @@ class Shorthands(ABC):
 
     def delete(self, *, message: Message | None = None) -> Any:
         """Deletes the message. Telegram allows this for most messages within 48 h."""
-        named = message_of(self._parsed, message)
-        if "business_connection_id" in named:
-            connection, deleted = named["business_connection_id"], [named["message_id"]]
-            return self.call("deleteBusinessMessages", business_connection_id=connection, message_ids=deleted)
-        return self.call("deleteMessage", **named)
+        method, named = deletion(message_of(self._parsed, message))
+        return self.call(method, **named)
 
     def react(self, emoji: str | None, /, *, message: Message | None = None, **params: Any) -> Any:
         """Sets the bot's reaction to one of the emoji that Telegram allows; None removes it."""
@@ -148,19 +147,16 @@ class Shorthands(ABC):
         """Answers a pressed button: ends its progress bar, with a notification or, with `show_alert`, an alert window.
         Telegram waits at most 150 s.
         """
-        query = query_of(self._parsed, "callback_query")
-        return self.call(
-            "answerCallbackQuery", **{"callback_query_id": query, "text": text, "show_alert": show_alert, **params}
-        )
+        return self._answer("answerCallbackQuery", "callback_query", {"text": text, "show_alert": show_alert, **params})
 
     def answer_inline(self, results: list[dict[str, Any]], /, **params: Any) -> Any:
         """Answers an inline query with up to 50 InlineQueryResults. Telegram waits at most 30 s."""
-        query = query_of(self._parsed, "inline_query")
-        return self.call("answerInlineQuery", **{"inline_query_id": query, "results": results, **params})
+        return self._answer("answerInlineQuery", "inline_query", {"results": results, **params})
 
     def answer_pre_checkout(self, *, refuse: str | None = None) -> Any:
         """Accepts a checkout or, with `refuse`, rejects it for this reason. Telegram waits 10 s."""
-        return self._checkout("answerPreCheckoutQuery", "pre_checkout_query", refuse)
+        ended = {"ok": refuse is None, "error_message": refuse}
+        return self._answer("answerPreCheckoutQuery", "pre_checkout_query", ended)
 
     def answer_shipping(self, options: list[dict[str, Any]] | None = None, /, *, refuse: str | None = None) -> Any:
         """Offers shipping options for the address or, with `refuse`, rejects it for this reason. Raises ValueError
@@ -168,7 +164,8 @@ class Shorthands(ABC):
         """
         if (options is None) == (refuse is None):
             raise ValueError("answer_shipping takes either the options or refuse='the reason'")
-        return self._checkout("answerShippingQuery", "shipping_query", refuse, shipping_options=options)
+        ended = {"ok": refuse is None, "error_message": refuse, "shipping_options": options}
+        return self._answer("answerShippingQuery", "shipping_query", ended)
 
     def approve_join(self) -> Any:
         """Approves the join request."""
@@ -178,9 +175,8 @@ class Shorthands(ABC):
         """Declines the join request."""
         return self.call("declineChatJoinRequest", **self._asks_to_join())
 
-    def _checkout(self, method: str, kind: str, refuse: str | None, **params: Any) -> Any:
-        query = query_of(self._parsed, kind)
-        return self.call(method, **{f"{kind}_id": query, "ok": refuse is None, "error_message": refuse, **params})
+    def _answer(self, method: str, kind: str, params: dict[str, Any]) -> Any:
+        return self.call(method, **{f"{kind}_id": query_of(self._parsed, kind), **params})
 
     def _asks_to_join(self) -> dict[str, int]:
         parsed = self._parsed
@@ -189,21 +185,6 @@ class Shorthands(ABC):
         if parsed.chat is None or parsed.user is None:
             raise NoChatError("this chat_join_request has no chat or no user")
         return {"chat_id": parsed.chat, "user_id": parsed.user}
-
-    # -- downloads, which only read, so that a rerun is harmless
-
-    def download(self, file: str | dict[str, Any], /, to: Path | str | None = None) -> bytes:
-        """The content of a file, by its file_id or by an object that has one: `ctx.download(message["document"])`.
-
-        With `to` the file is written to that path, completely or not at all, and b"" is returned. Telegram's server
-        provides files up to 20 MB; a local Bot API server any size. A photo has several sizes; choose one:
-        `message["photo"][-1]`. Raises BotApiError, OSError, and ValueError for an object without a file_id.
-        """
-        file_id = file.get("file_id") if isinstance(file, dict) else file
-        if not isinstance(file_id, str):
-            raise ValueError("not a file: pass a file_id, or an object of the update that has one")
-        found = self.call("getFile", file_id=file_id)
-        return self._fetch(found["file_path"], None if to is None else Path(to))
 
 
 def _guest_answer(parsed: ParsedUpdate, text: str, params: dict[str, Any]) -> dict[str, Any]:

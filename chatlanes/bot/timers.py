@@ -89,7 +89,7 @@ class Timers:
     """The timers in one run of one update. Without a lane, as in tests, they are only listed."""
 
     def __init__(self, update: dict[str, Any], plan: TimerPlan, stored: Stored | None) -> None:
-        self._update = update
+        self._update, self._parsed = update, parse(update)
         self._plan = plan
         self._stored = stored
         self._numbers = count(1) if stored is None else stored.numbers
@@ -103,14 +103,14 @@ class Timers:
     def running(self) -> Timer:
         """The timer that runs now. Raises LookupError if this update is not one."""
         if not is_timer(self._update):
-            raise LookupError(f"an update of kind {parse(self._update).kind} is not a timer; use ctx.timer in on_timer")
+            raise LookupError(f"an update of kind {self._parsed.kind} is not a timer; use ctx.timer in on_timer")
         body = part(self._update, KIND)
         due = due_of(self._stored.message_id) if self._stored else None
         return Timer(str(body.get("name", "")), body.get("data"), due or datetime.now(UTC), self._plan.late_s)
 
     def set(self, when: When, data: Any, name: str | None) -> str:
         """Raises TimerError and TypeError."""
-        _keys(parse(self._update))
+        _keys(self._parsed)
         if not self._plan.has_on_timer:
             raise TimerError("this bot has no on_timer that could run the timer: write Bot(…, on_timer=…)")
         at_ms, in_ms = _checked_time(when)
@@ -129,19 +129,19 @@ class Timers:
         self, stored: Stored, kind: str, name: str, body: dict[str, Any], at_ms: int | None, in_ms: int = 0
     ) -> None:
         """Set a timer of this chat, whose message is an update of this kind. Raises TimerError."""
-        parsed = parse(self._update)
+        parsed = self._parsed
         owner, *former = self._owners(_keys(parsed))
         for each in former:
             stored.stage_timer(CancelTimer(each, name))
         content = json_of({kind: {"name": name, **body, **_place(parsed)}})
         chat = parsed.migrates[1] if parsed.migrates else parsed.home
         packed = pack_update(described(kind, chat), content)
-        queue, id_ = self._queue(parsed), id_prefix(stored.bot_id)
+        queue, id_ = self._queue(), id_prefix(stored.bot_id)
         stored.stage_timer(SetTimer(owner, name, id_, queue, packed, at_ms, in_ms, not_past=True))
 
     def cancel(self, name: str) -> None:
         """Raises TimerError and TypeError."""
-        name, keys = _checked_name(name), _keys(parse(self._update))
+        name, keys = _checked_name(name), _keys(self._parsed)
         if self._stored is None:
             self._by_hand.pop(name, None)
             return
@@ -150,7 +150,7 @@ class Timers:
 
     def all(self) -> list[Timer]:
         """The timers of the chat, the next one first. Raises TimerError, and ParkUpdate if Redis does not answer."""
-        keys = _keys(parse(self._update))
+        keys = _keys(self._parsed)
         if self._stored is None:
             return sorted(self._by_hand.values(), key=lambda timer: timer.due)
         found = self._stored.timers(*self._owners(keys))
@@ -167,11 +167,11 @@ class Timers:
         assert self._stored is not None  # noqa: S101  checked by the callers
         return [f"{self._stored.bot_id}/{key}" for key in keys]
 
-    def _queue(self, parsed: ParsedUpdate) -> str:
+    def _queue(self) -> str:
         """Empty: that of the update. A timer of a payment is not urgent, and one of a broadcast does not yield."""
-        if not is_express(parsed) and parsed.kind != "broadcast":
+        if not is_express(self._parsed) and self._parsed.kind != "broadcast":
             return ""
-        keys = keys_of(self._update, self._plan.order_by, parsed)
+        keys = keys_of(self._update, self._plan.order_by, self._parsed)
         return queue_of(keys, number(self._update.get("update_id")) or 0, self._plan.queues, self._plan.queue_group)
 
 
@@ -214,8 +214,10 @@ def content_of(found: StoredTimer) -> dict[str, Any]:
 def _checked_time(when: When) -> tuple[int | None, int]:
     """The time at which it is due, in ms since 1970; or None, and the ms until then. Redis decides what is past."""
     if isinstance(when, datetime):
-        return _checked_datetime(when)
-    if isinstance(when, timedelta):
+        if when.utcoffset() is None:
+            raise TimerError(f"later({when!r}): a datetime needs a time zone, as in datetime.now(UTC)")
+        seconds = (when - datetime.now(UTC)).total_seconds()
+    elif isinstance(when, timedelta):
         seconds = when.total_seconds()
     elif isinstance(when, bool) or not isinstance(when, int | float):
         raise TypeError(f"later({when!r}): write seconds, a timedelta, or a datetime with a time zone")
@@ -223,16 +225,9 @@ def _checked_time(when: When) -> tuple[int | None, int]:
         seconds = when
     if not seconds <= MOST_S:  # also not a number; math.isnan fails for a huge int
         raise TimerError(f"later({when!r}): a timer may be set for at most ten years from now")
+    if isinstance(when, datetime):
+        return max(round(when.timestamp() * 1000), 0), 0
     return None, round(max(seconds, 0) * 1000)
-
-
-def _checked_datetime(when: datetime) -> tuple[int | None, int]:
-    if when.utcoffset() is None:
-        raise TimerError(f"later({when!r}): a datetime needs a time zone, as in datetime.now(UTC)")
-    from_now_s = (when - datetime.now(UTC)).total_seconds()
-    if from_now_s > MOST_S:
-        raise TimerError(f"later({when!r}): a timer may be set for at most ten years from now")
-    return max(round(when.timestamp() * 1000), 0), 0
 
 
 def _checked_name(name: str) -> str:

@@ -23,7 +23,7 @@ from chatlanes import traces
 from chatlanes.bot import schedules
 from chatlanes.bot.bot import BotStartError, UpdateTimeoutError
 from chatlanes.bot.broadcasting import Broadcasting
-from chatlanes.bot.calls.run_calls import Calls, calls_of
+from chatlanes.bot.calls.run_calls import Calls, LaneCalls
 from chatlanes.bot.context import Context
 from chatlanes.bot.event_loop import EventLoop, event_loop
 from chatlanes.bot.interrupts import Interrupts
@@ -177,7 +177,7 @@ def context_of(
         timer_plan = replace(timer_plan, late_s=max(delivery.time_ms() / 1000 - due.timestamp(), 0.0))
     return Context(
         updates[-1],
-        calls_of(
+        LaneCalls(
             served.api,
             delivery,
             "skip" if broadcasts.KIND in content else settings.uncertain_call,

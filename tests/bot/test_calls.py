@@ -21,7 +21,7 @@ from celery_lanes.leases.reports import GONE
 from celery_lanes.protocol import Kind, NewMessage, Outcome, connect, keys
 from celery_lanes.protocol.scripts import script
 from celery_lanes.runtime import clock
-from chatlanes.bot.calls.run_calls import Calls, calls_of, fingerprint
+from chatlanes.bot.calls.run_calls import Calls, LaneCalls, fingerprint
 from chatlanes.bot.context import Context
 from chatlanes.bot.coroutines import awaited
 from chatlanes.telegram.client import BotApi, prepare
@@ -70,7 +70,7 @@ def begin_run(
         died=leased.died,
         is_interruptible=is_interruptible,
     )
-    return CallsOfRun(lanes, delivery, calls_of(api, delivery, uncertain))  # type: ignore[arg-type]
+    return CallsOfRun(lanes, delivery, LaneCalls(api, delivery, uncertain))  # type: ignore[arg-type]
 
 
 class CallsOfRun:
@@ -553,12 +553,12 @@ def test_threads_of_a_handler_share_one_gate(run: Any, api: BotApi) -> None:
             assert calls.gate is made[1]
         return mine
 
-    calls = calls_of(api, run().delivery, "repeat", gate)
+    calls = LaneCalls(api, run().delivery, "repeat", gate)
     assert calls.gate is calls.gate is made[1]
 
 
 def test_calls_without_a_lane_are_not_recorded(web: HttpServer, api: BotApi) -> None:
-    calls = calls_of(api, None, "repeat")
+    calls = Calls(api)
     assert [calls.call("sendMessage", text="a", uncertain="skip"), calls.call("getMe")] == [True, True]
     assert json.loads(web.asked[0].body) == {"text": "a"}
     web.answer = refusing(502)

@@ -23,7 +23,7 @@ from celery_lanes.runtime import clock
 from celery_lanes.worker.delivery import Delivery
 from celery_lanes.worker.shutdown import HandlerEndedError
 from chatlanes.bot.bot import Bot, UpdateTimeoutError
-from chatlanes.bot.calls.run_calls import Calls, calls_of
+from chatlanes.bot.calls.run_calls import Calls, LaneCalls
 from chatlanes.bot.context import Context
 from chatlanes.logs import Secrets
 from chatlanes.logs.errors import LONGEST_MESSAGE, LONGEST_TRACEBACK, problem_of
@@ -364,7 +364,7 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> EvictionReports:
 def evict(delivery: Delivery, redis_url: str, reports: EvictionReports) -> Context:
     """Evicts as the alarm of this thread would; returns the context of the handler."""
     ours = served(on_error=lambda *both: reports.bot.append(both))
-    ctx = Context({"update_id": 1}, calls_of(ours.api, delivery, "repeat"), delivery.attempt)
+    ctx = Context({"update_id": 1}, LaneCalls(ours.api, delivery, "repeat"), delivery.attempt)
     within = Limits(1, Enforcer.NONE, report=lambda: None, evict=lambda: None)
     limits.evict(Celery("test", set_as_current=False), within, None, ours, ctx, delivery)
     AckFlusher(delivery.lanes.in_flight, Store(connect(redis_url))).flush()

@@ -9,8 +9,9 @@ goes through the bridge; its original session still provides its middlewares and
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import aiogram.types
@@ -24,7 +25,7 @@ from aiogram.fsm.storage.base import BaseStorage, StateType, StorageKey
 from aiogram.fsm.storage.memory import MemoryStorage
 from aiogram.fsm.strategy import FSMStrategy, apply_strategy
 from aiogram.methods import Response, TelegramMethod
-from aiogram.types import InputFile, Message, Update
+from aiogram.types import InputFile, Update
 from aiogram.types.base import TelegramObject
 from pydantic import ValidationError
 
@@ -38,10 +39,8 @@ from chatlanes.bot.adapters.errors import (
 )
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
-from chatlanes.bot.coroutines import AsyncHandler
-from chatlanes.bot.lifetime import Steps
+from chatlanes.bot.coroutines import AsyncHandler, Steps
 from chatlanes.settings.imports import BotImportError
-from chatlanes.telegram import NetworkError
 from chatlanes.telegram.client import BotApi
 
 #: A placeholder in the format that aiogram checks; only used to test whether a bot can be imported.
@@ -79,8 +78,10 @@ def bot_of(found: Any, api: BotApi, label: str) -> Bot:
     async def handle(ctx: Context) -> None:
         bot_here.set(bot)
         updates = [_update(update, bot) for update in ctx.updates]
-        # By name, for handlers that ask for them; a value that the bot itself gave this name has precedence.
-        named = {"album": list(_messages(updates)), "updates": updates, **dispatcher.workflow_data}
+        # By name, for handlers that ask for them: `album` as in aiogram's middlewares for albums. A value that the bot
+        # itself gave this name has precedence.
+        messages = (each.message or each.channel_post or each.business_message for each in updates)
+        named = {"album": [each for each in messages if each], "updates": updates, **dispatcher.workflow_data}
         named.pop("bot", None)
         update = updates[-1] if len(updates) == 1 else _update(collected.newest(ctx.updates), bot)
         answer = await dispatcher.feed_update(bot, update, **named)
@@ -88,17 +89,11 @@ def bot_of(found: Any, api: BotApi, label: str) -> Bot:
             await bot(answer)
 
     steps = Steps(lambda: dispatcher.emit_startup(bot=bot, **known), stop, _PASSING)
-    storage = dispatcher.fsm.storage
-    before = storage.read_ahead if isinstance(storage, UpdateStorage) else None
-    return Bot(AsyncHandler(handle, before, steps), session=_session_of(dispatcher))
-
-
-def _messages(updates: Iterable[Update]) -> Iterator[Message]:
-    """The new messages and posts, as aiogram's middlewares for albums collect them."""
-    for update in updates:
-        message = update.message or update.channel_post or update.business_message
-        if message is not None:
-            yield message
+    if not isinstance(own := dispatcher.fsm.storage, UpdateStorage):
+        return Bot(AsyncHandler(handle, None, steps))
+    # States per user require a matching ORDER_BY; otherwise the worker does not start.
+    is_users = dispatcher.fsm.strategy is FSMStrategy.GLOBAL_USER
+    return Bot(AsyncHandler(handle, own.read_ahead, steps), session="user" if is_users else "chat")
 
 
 def _update(content: dict[str, Any], bot: AiogramBot) -> Update:
@@ -109,12 +104,6 @@ def _update(content: dict[str, Any], bot: AiogramBot) -> Update:
         wrong = error.errors(include_url=False, include_context=False, include_input=False)
     # Raised outside the except block, so that pydantic's error is not attached as context.
     raise UnreadableUpdateError("; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in wrong))
-
-
-def _session_of(dispatcher: Dispatcher) -> str:
-    """The Bot's `session`. States per user require a matching ORDER_BY; otherwise the worker does not start."""
-    is_users = isinstance(dispatcher.storage, UpdateStorage) and dispatcher.fsm.strategy is FSMStrategy.GLOBAL_USER
-    return "user" if is_users else "chat"
 
 
 async def _in_own_series(handler: Any, event: Any, data: dict[str, Any]) -> Any:
@@ -156,10 +145,8 @@ class BridgedSession(BaseSession):
         """`timeout` is ignored; BotApi's timeouts apply."""
         with bridge.reserved(self._bot_api, method.__api_method__) as caller:
             params = await self._params(bot, method)
-            try:
+            with bridge.network_errors_as(partial(TelegramNetworkError, method)):
                 answered = await bridge.call_soon(caller, method.__api_method__, params)
-            except NetworkError as error:
-                raise TelegramNetworkError(method=method, message=str(error)) from error
         _keep_type(method)
         content: Any = answered.content
         return self.check_response(bot=bot, method=method, status_code=answered.status, content=content).result

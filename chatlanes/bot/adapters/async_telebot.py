@@ -26,9 +26,7 @@ from chatlanes.bot.adapters.telebot import AsyncErrorCollector, ErrorCollector, 
 from chatlanes.bot.adapters.telebot_state import States
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
-from chatlanes.bot.coroutines import AsyncHandler
-from chatlanes.bot.lifetime import Steps
-from chatlanes.telegram import NetworkError
+from chatlanes.bot.coroutines import AsyncHandler, Steps
 from chatlanes.telegram.client import BotApi
 
 #: Tasks that telebot started for the current update and does not await.
@@ -91,11 +89,8 @@ async def _process_request(
     api = served.get(token)
     if api is None:
         return await _own_request(token, url, method=method, params=params, files=files, **how)
-    try:
-        with bridge.reserved(api, url) as caller:
-            answered = await bridge.call_soon(caller, url, params_of(params, files))
-    except NetworkError as error:
-        raise asyncio_helper.RequestTimeout(str(error)) from error
+    with bridge.network_errors_as(asyncio_helper.RequestTimeout), bridge.reserved(api, url) as caller:
+        answered = await bridge.call_soon(caller, url, params_of(params, files))
     if not answered.content["ok"]:
         raise asyncio_helper.ApiTelegramException(url, answered, answered.content)
     return answered.content["result"]
@@ -105,10 +100,8 @@ async def _download(token: str, file_path: str) -> bytes:
     """Replaces asyncio_helper.download_file. Raises the same errors, with other messages."""
     if token not in served:
         return bytes(await _own_download(token, file_path))
-    try:
+    with bridge.network_errors_as(asyncio_helper.RequestTimeout):
         status, content = await bridge.fetch_soon(served[token], file_path)
-    except NetworkError as error:
-        raise asyncio_helper.RequestTimeout(str(error)) from error
     if status != 200:
         raise asyncio_helper.ApiException(content.decode(), "Download file", None)
     return content

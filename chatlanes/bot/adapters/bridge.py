@@ -46,6 +46,15 @@ _NOT_SENT = frozenset({"setwebhook", "deletewebhook"})
 log = logging.getLogger(__name__)
 
 
+@contextmanager
+def network_errors_as(made: Callable[[str], Exception]) -> Iterator[None]:
+    """Wraps a call. `made` makes the framework's own error from a text."""
+    try:
+        yield
+    except NetworkError as error:
+        raise made(str(error)) from error
+
+
 def call(api: BotApi, method: str, params: dict[str, Any]) -> Answered:
     """Make a call and wait for its response."""
     return _answered(_caller(api), method, params)

@@ -6,10 +6,13 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
 
 from celery_lanes.errors import Interrupted
 from chatlanes.settings.imports import BotImportError
 from chatlanes.telegram.client import BotApi
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -34,14 +37,21 @@ class PermanentError(Exception):
 
 
 @contextmanager
-def raising_failures() -> Iterator[None]:
-    """Wraps the handling of one update. Raises the first error that was noted."""
-    failures: list[Exception] = []
-    token = _failures.set(failures)
+def having(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Wraps code in which the variable has this value."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _failures.reset(token)
+        variable.reset(token)
+
+
+@contextmanager
+def raising_failures() -> Iterator[None]:
+    """Wraps the handling of one update. Raises the first error that was noted."""
+    failures: list[Exception] = []
+    with having(_failures, failures):
+        yield
     if failures:
         raise failures[0]
 

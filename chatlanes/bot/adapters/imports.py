@@ -19,7 +19,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from chatlanes.bot.adapters.errors import PUBLIC_API
+from chatlanes.bot.adapters.errors import PUBLIC_API, having
 from chatlanes.telegram.client import BotApi
 
 Change = Callable[[ModuleType], None]
@@ -33,7 +33,7 @@ _JOB_QUEUE = "chatlanes.bot.adapters.ptb.job_queue"
 
 _wanted: dict[str, list[Change]] = {}
 _here: ContextVar[BotApi | None] = ContextVar("server of the bots that are made here", default=None)
-_importing: ContextVar[bool] = ContextVar("importing a bot that may open a database", default=False)
+importing_bot: ContextVar[bool] = ContextVar("importing a bot", default=False)
 #: telebot stores the address in its modules, for all bots: that of the bot whose module is imported next, and those
 #: that no bot has set.
 _telebots: list[BotApi] = []
@@ -81,11 +81,8 @@ def bots_made_here(api: BotApi) -> Iterator[None]:
     on_import("aiogram.client.session.base", _change_aiogram)
     on_import("telegram._bot", _change_ptb)
     on_import("telegram.ext._application", _change_job_queue)
-    token = _here.set(api)
-    try:
+    with having(_here, api):
         yield
-    finally:
-        _here.reset(token)
 
 
 def _change_aiogram(module: ModuleType) -> None:
@@ -156,13 +153,12 @@ def sqlite_in_coroutines() -> Iterator[None]:
     on the event loop's thread, so only one thread uses a SQLite connection at a time. Another bot keeps Python's thread
     check, because its handlers may run on several threads.
     """
-    own, token = sqlite3.connect, _importing.set(True)
+    own = sqlite3.connect
     sqlite3.connect = sqlite3.dbapi2.connect = _connecting(own)
     try:
         yield
     finally:
         sqlite3.connect = sqlite3.dbapi2.connect = own
-        _importing.reset(token)
 
 
 def _connecting(connect: Callable[..., sqlite3.Connection]) -> Callable[..., Any]:
@@ -170,7 +166,7 @@ def _connecting(connect: Callable[..., sqlite3.Connection]) -> Callable[..., Any
     def connect_for_coroutines(*arguments: Any, **named: Any) -> sqlite3.Connection:
         # The bot may have imported this function by name, and so may call it after its import too.
         is_async = any(name in sys.modules for name in _COROUTINE_FRAMEWORKS)
-        if is_async and _importing.get() and len(arguments) <= _CHECK_AT:
+        if is_async and importing_bot.get() and len(arguments) <= _CHECK_AT:
             named.setdefault("check_same_thread", False)
         return connect(*arguments, **named)
 

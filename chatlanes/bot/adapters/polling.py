@@ -15,7 +15,7 @@ import logging
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial, wraps
 from importlib.util import module_from_spec, spec_from_file_location
@@ -25,40 +25,33 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
 
-from chatlanes.bot.adapters.imports import on_import
+from chatlanes.bot.adapters.errors import having
+from chatlanes.bot.adapters.imports import importing_bot, on_import
 from chatlanes.settings.bot_files import likely_path
 from chatlanes.settings.imports import BotImportError, explained
 
 log = logging.getLogger(__name__)
 
-#: module -> class -> methods that poll or listen and do not return.
-POLLING: Mapping[str, Mapping[str, Sequence[str]]] = {
-    "telebot": {"TeleBot": ("polling", "infinity_polling", "run_webhooks")},
-    "telebot.async_telebot": {"AsyncTeleBot": ("polling", "infinity_polling", "run_webhooks")},
-    "aiogram.dispatcher.dispatcher": {"Dispatcher": ("run_polling", "start_polling")},
-    "telegram.ext._application": {"Application": ("run_polling", "run_webhook")},
-    "telegram.ext._updater": {"Updater": ("start_polling", "start_webhook")},
-}
-#: Classes that can set a webhook. Every worker imports the bot, and must not replace the receiver's webhook.
-WEBHOOK = {
-    "telebot": "TeleBot",
-    "telebot.async_telebot": "AsyncTeleBot",
-    "aiogram.client.bot": "Bot",
-    "telegram._bot": "Bot",
-}
-#: Called by a main of python-telegram-bot before it polls. It is the place to learn the application, which the updater
-#: does not know.
-_STARTS = {"telegram.ext._application": ("Application", "start")}
+_TELEBOT_POLLS = ("polling", "infinity_polling", "run_webhooks")
 _SETS_WEBHOOK = ("set_webhook", "delete_webhook")
+#: module -> class, its methods that poll or listen and do not return, and the others that are replaced. Every worker
+#: imports the bot, and must not replace the receiver's webhook. A main of python-telegram-bot calls `start` before it
+#: polls; the updater, which polls, does not know the application.
+REPLACED: Mapping[str, tuple[str, Sequence[str], Sequence[str]]] = {
+    "telebot": ("TeleBot", _TELEBOT_POLLS, _SETS_WEBHOOK),
+    "telebot.async_telebot": ("AsyncTeleBot", _TELEBOT_POLLS, _SETS_WEBHOOK),
+    "aiogram.dispatcher.dispatcher": ("Dispatcher", ("run_polling", "start_polling"), ()),
+    "aiogram.client.bot": ("Bot", (), _SETS_WEBHOOK),
+    "telegram.ext._application": ("Application", ("run_polling", "run_webhook"), ("start",)),
+    "telegram.ext._updater": ("Updater", ("start_polling", "start_webhook"), ()),
+    "telegram._bot": ("Bot", (), _SETS_WEBHOOK),
+}
 #: Packages whose frames are skipped to find the bot's own line.
 _BETWEEN = frozenset({"telebot", "aiogram", "telegram", "asyncio", "threading", "contextlib", "chatlanes"})
 
-_importing: ContextVar[bool] = ContextVar("importing a bot", default=False)
 _expected: ContextVar[Polling | None] = ContextVar("the polling call that is expected of a main", default=None)
 #: Methods that poll. A coroutine that calls one by its name is a bot's main.
-POLLING_CALLS = frozenset(
-    ("polling", "infinity_polling", "run_webhooks", "start_polling", "run_polling", "start_webhook", "run_webhook")
-)
+POLLING_CALLS = frozenset(name for _, polling, _ in REPLACED.values() for name in polling)
 
 _caller: ContextVar[greenlet | None] = ContextVar("where a program continues when it polls", default=None)
 #: Programs that polled. One that was collected would be ended by an exception.
@@ -96,48 +89,32 @@ class Polling:
         self._has_ended.set()
 
 
-@contextmanager
-def expected(polling: Polling) -> Iterator[None]:
+def expected(polling: Polling) -> AbstractContextManager[None]:
     """Wraps a running `async def main()`."""
-    token = _expected.set(polling)
-    try:
-        yield
-    finally:
-        _expected.reset(token)
+    return having(_expected, polling)
 
 
 @contextmanager
 def refused(label: str) -> Iterator[None]:
     """Wraps the import of a bot. Raises BotImportError if it starts polling."""
-    for name in {*POLLING, *WEBHOOK}:
+    for name in REPLACED:
         on_import(name, _switch_off)
-    token = _importing.set(True)
     try:
-        yield
+        with having(importing_bot, True):
+            yield
     except PollingRefused as found:
         raise BotImportError(
             f"{label}: its module starts polling while it is imported ({found}), which would never end. Here, updates "
             'come through the lanes: put that line under `if __name__ == "__main__":`.'
         ) from None
-    finally:
-        _importing.reset(token)
 
 
 def _switch_off(module: ModuleType) -> None:
-    for kind, methods in POLLING.get(module.__name__, {}).items():
-        for name in methods:
-            _replace(getattr(module, kind), name, _polls)
-    if module.__name__ in WEBHOOK:
-        for name in _SETS_WEBHOOK:
-            _replace(getattr(module, WEBHOOK[module.__name__]), name, _sets_webhook)
-    if module.__name__ in _STARTS:
-        kind, name = _STARTS[module.__name__]
-        _replace(getattr(module, kind), name, _starts)
-
-
-def _replace(kind: type, name: str, by: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    method = getattr(kind, name)
-    setattr(kind, name, wraps(method)(by(method)))
+    kind, polling, others = REPLACED[module.__name__]
+    for name in (*polling, *others):
+        by = _polls if name in polling else _starts if name == "start" else _sets_webhook
+        method = getattr(getattr(module, kind), name)
+        setattr(getattr(module, kind), name, wraps(method)(by(method)))
 
 
 def _polls(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -151,7 +128,7 @@ def _polls(method: Callable[..., Any]) -> Callable[..., Any]:
 
     def refuse(*given: Any, **named: Any) -> Any:
         place = f"{method.__name__} in {_place()}"
-        if _importing.get() or _expected.get():
+        if importing_bot.get() or _expected.get():
             bot = polled_with(*given, **named)
             stop(bot)
             raise PollingRefused(place, bot)
@@ -163,7 +140,7 @@ def _polls(method: Callable[..., Any]) -> Callable[..., Any]:
         if polling := _expected.get():
             await polling.begin(polled_with(*given, **named))
             return
-        with suppress(SystemExit) if not _importing.get() else nullcontext():
+        with suppress(SystemExit) if not importing_bot.get() else nullcontext():
             refuse(*given, **named)
 
     return skip if inspect.iscoroutinefunction(method) else refuse
@@ -182,7 +159,7 @@ def _starts(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def _sets_webhook(method: Callable[..., Any]) -> Callable[..., Any]:
     def is_skipped() -> bool:
-        is_starting = _importing.get() or _expected.get() is not None
+        is_starting = importing_bot.get() or _expected.get() is not None
         if is_starting:
             log.warning("%s in %s does nothing in a worker's start-up: see docs/webhook.md", method.__name__, _place())
         return is_starting

@@ -26,7 +26,6 @@ from chatlanes.bot.adapters.imports import is_unset
 from chatlanes.bot.adapters.telebot_state import NextSteps, States
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
-from chatlanes.telegram import NetworkError
 from chatlanes.telegram.client import BotApi
 
 log = logging.getLogger(__name__)
@@ -110,10 +109,8 @@ def _send(http: str, url: str, params: Any = None, files: Any = None, **how: Any
     if api is None or found is None:
         send = _own_sender or requests.request
         return send(http, url, params=params, files=files, **how)
-    try:
+    with bridge.network_errors_as(requests.ConnectionError):
         answered = bridge.call(api, found[2], params_of(params, files))
-    except NetworkError as error:
-        raise requests.ConnectionError(str(error)) from error
     response = requests.Response()
     response.status_code, response.raw = answered.status, io.BytesIO(answered.body)
     response.encoding = "utf-8"
@@ -124,10 +121,8 @@ def _download(token: str, file_path: str) -> bytes:
     """Replaces apihelper.download_file. Raises the same errors, with other messages."""
     if token not in served:
         return bytes(_own_download(token, file_path))
-    try:
+    with bridge.network_errors_as(requests.ConnectionError):
         status, content = bridge.fetch(served[token], file_path)
-    except NetworkError as error:
-        raise requests.ConnectionError(str(error)) from error
     if status != 200:
         raise apihelper.ApiException(content.decode(), "Download file", None)
     return content

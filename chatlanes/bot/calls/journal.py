@@ -38,10 +38,12 @@ def _noted(outcome: Any) -> bytes:
 
 
 class CallJournal:
-    """The calls of one run. `series` separates calls that are not the handler's own, such as a hook's."""
+    """The calls of one run. `run` is the journal of all its series: `series` separates calls that are not the handler's
+    own, such as a hook's.
+    """
 
     def __init__(self, journal: lanes.Journal, uncertain: Uncertain = "repeat", series: str = "") -> None:
-        self._journal = journal
+        self.run = journal
         self._uncertain = uncertain
         self._series = series
         self._place: str | None = None
@@ -50,23 +52,13 @@ class CallJournal:
         #: The places of calls that were skipped, because an earlier run had begun them and left no outcome.
         self.skipped: list[str] = []
 
-    @property
-    def id(self) -> str:
-        """The id of the update."""
-        return self._journal.id
-
-    @property
-    def is_interruptible(self) -> bool:
-        """True if a newer update may end this run; the next one then reads which calls this run has made."""
-        return self._journal.is_interruptible
-
     def in_series(self, series: str) -> CallJournal:
         """The journal of another series of calls. Calls of the same series in an earlier run are replayed."""
-        return CallJournal(self._journal, self._uncertain, series)
+        return CallJournal(self.run, self._uncertain, series)
 
     def next_series(self, name: str) -> str:
         """A series for the calls of the next object with this name, which is found again by its number."""
-        return f"{self._journal.position(self._series + name)}:"
+        return f"{self.run.position(self._series + name)}:"
 
     def at(self, place: str) -> CallJournal:
         """The journal for calls at a place that the caller chooses. Another call there in a later run replaces it."""
@@ -76,21 +68,21 @@ class CallJournal:
 
     def recorded(self, series: str) -> dict[str, RecordedCall]:
         """The calls that earlier runs recorded at places that begin with `series`. Raises RedisAway."""
-        [found] = self.ask(plain("HGETALL", keys.journal(self.id)))
+        [found] = self.run.ask(plain("HGETALL", keys.journal(self.run.id)))
         if isinstance(found, RedisError):
-            raise RedisAway(f"Redis does not return the journal of {self.id}: {found}") from found
+            raise RedisAway(f"Redis does not return the journal of {self.run.id}: {found}") from found
         places = zip(*[iter(found)] * 2, strict=True) if isinstance(found, list) else found.items()
         noted = {place.decode(): value.split(b" ", 3) for place, value in places if place.startswith(series.encode())}
         return {place: RecordedCall.of(*parts) for place, parts in noted.items() if len(parts) == 4}
 
     def record(self, place: str, what: str, outcome: Any) -> None:
         """Record a result for later runs, without waiting for Redis; replaces the previous one at this place."""
-        JournaledCall(self._journal, what.partition(":")[0], place, what, self._uncertain).done(outcome)
+        JournaledCall(self.run, what.partition(":")[0], place, what, self._uncertain).done(outcome)
 
     def reserved(self) -> CallJournal:
         """The journal for one call that begins later, on another thread. The call's place is reserved now."""
         reserved = copy(self)
-        reserved._place = self._journal.position(self._series)
+        reserved._place = self.run.position(self._series)
         return reserved
 
     def begin(
@@ -109,8 +101,8 @@ class CallJournal:
         policy = uncertain or self._uncertain
         if policy not in _POLICIES:
             raise ValueError(f"uncertain={policy!r}: use 'repeat' or 'skip'")
-        place = self._place or self._journal.position(self._series)
-        call = JournaledCall(self._journal, method, place, f"{method}:{fingerprint}", policy)
+        place = self._place or self.run.position(self._series)
+        call = JournaledCall(self.run, method, place, f"{method}:{fingerprint}", policy)
         call.begin(along)
         if call.is_skipped:
             self.skipped.append(place)
@@ -118,24 +110,12 @@ class CallJournal:
             self._differences.append(place)
             logger.warning(
                 "%s: call %s is %s, but was %s in an earlier run; this call and all later ones are not replayed",
-                self._journal.id,
+                self.run.id,
                 call.position,
                 call.what,
                 call.was,
             )
         return call
-
-    def ask(self, *asked: Command[Any]) -> list[Any]:
-        """Send other commands to Redis, and wait for the replies as `begin` does. Raises RedisAway."""
-        return self._journal.ask(*asked)
-
-    def is_sure(self) -> bool:
-        """True if no other worker can run the update now. Does not ask Redis."""
-        return self._journal.is_sure()
-
-    def ensure(self, method: str) -> None:
-        """Check the lease for a call that is not journaled. Raises LeaseLost if another worker may run the update."""
-        self._journal.ensure(method)
 
 
 class RecordedCall(NamedTuple):

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import celery_lanes as lanes
 from celery_lanes.errors import LeaseLost, RedisAway
@@ -37,13 +37,6 @@ class Api(Protocol):
     """Calls the Bot API: the client, or a wrapper around it."""
 
     def call(self, method: str, /, **params: Any) -> Any: ...
-
-
-@runtime_checkable
-class HasFiles(Protocol):
-    """An Api that can download files."""
-
-    def download(self, file_path: str, to: Path | None = None) -> bytes: ...
 
 
 class Phase(Enum):
@@ -122,7 +115,7 @@ class Calls:
             if self.journal is None:
                 return repeated(lambda: self.api.send(call), reads=is_read_only(method))
             try:
-                passage = self.gate.passage(call, self.journal.ask)
+                passage = self.gate.passage(call, self.journal.run.ask)
                 if is_read_only(method):
                     return self._read(call, passage)
                 known_as = known_as or self._name(call, self.journal)
@@ -164,16 +157,16 @@ class Calls:
 
     def is_sure(self) -> bool:
         """True if no other worker can run the update now. Does not ask Redis."""
-        return self.journal is None or self.journal.is_sure()
+        return self.journal is None or self.journal.run.is_sure()
 
     def ensure(self, method: str) -> None:
         """Check the lease, in Redis if necessary. Raises LeaseLost if another worker may run the update."""
         if self.journal is not None:
-            self.journal.ensure(method)
+            self.journal.run.ensure(method)
 
     @staticmethod
     def _name(call: Prepared, journal: CallJournal) -> str:
-        return fingerprint(call) + (deletions_of(call) if journal.is_interruptible else "")
+        return fingerprint(call) + (deletions_of(call) if journal.run.is_interruptible else "")
 
     def _make(self, call: Prepared, begun: JournaledCall, passage: Passage | OpenPassage) -> Any:
         while True:
@@ -212,7 +205,7 @@ class Calls:
 
     def send(self, call: Prepared, begun: JournaledCall | None = None) -> Any:
         """Send the call once. The lease is checked again, because the process may have been frozen, or have waited."""
-        update = None if self.journal is None else self.journal.id
+        update = None if self.journal is None else self.journal.run.id
         if begun is None:
             return self.api.send(call, update, before_send=lambda: self.ensure(call.method))
         return self.api.send(call, update, f"{begun.position}{' again' * begun.is_again}", begun.ensure)
@@ -232,17 +225,21 @@ class Calls:
 
     def ask(self, *commands: Command[Any]) -> list[Any]:
         """The replies of Redis to these commands. Raises RedisAway."""
-        return self.journal.ask(*commands) if self.journal and commands else []
+        return self.journal.run.ask(*commands) if self.journal and commands else []
 
 
-class RunCalls(Calls):
+class LaneCalls(Calls):
     """The calls of a run with a lane. Journal and gate are created at the first call, because many runs make none.
 
     If two threads create one at the same time, both use the one that was stored first.
     """
 
     def __init__(
-        self, api: BotApi, delivery: lanes.Delivery, uncertain: Uncertain, gate: Callable[[], RunGate | OpenGate]
+        self,
+        api: BotApi,
+        delivery: lanes.Delivery,
+        uncertain: Uncertain,
+        gate: Callable[[], RunGate | OpenGate] = OpenGate,
     ) -> None:
         self.api, self._delivery, self._uncertain, self._make_gate = api, delivery, uncertain, gate
         self.life = Lifecycle()
@@ -278,19 +275,9 @@ class LateCalls:
         if self._journal is None:
             return
         if self._life.phase is Phase.FAILED:
-            raise LeaseLost(f"this run of {self._journal.id} has failed; {method} was not called")
+            raise LeaseLost(f"this run of {self._journal.run.id} has failed; {method} was not called")
         if self._life.phase is Phase.ENDING:  # the update is not settled yet, so the lease can be checked
-            self._journal.ensure(method)
-
-
-def calls_of(
-    api: BotApi,
-    delivery: lanes.Delivery | None,
-    uncertain: Uncertain,
-    gate: Callable[[], RunGate | OpenGate] = OpenGate,
-) -> Calls:
-    """The calls of the run with this delivery."""
-    return Calls(api) if delivery is None else RunCalls(api, delivery, uncertain, gate)
+            self._journal.run.ensure(method)
 
 
 def fingerprint(call: Prepared) -> str:
@@ -345,12 +332,8 @@ def _note(begun: JournaledCall, error: BotApiError) -> None:
 
 def _answer_of(begun: JournaledCall) -> Any:
     """Return or raise the outcome that an earlier run recorded."""
-    if begun.is_refused and begun.outcome:
-        raise _refusal(**begun.outcome)
-    return begun.outcome
-
-
-def _refusal(kind: str, **fields: Any) -> BotApiError:
-    found = getattr(errors, kind, BotApiError)
-    error: BotApiError = found(**fields)
-    return error
+    if not (begun.is_refused and begun.outcome):
+        return begun.outcome
+    fields = {**begun.outcome}
+    kind: type[BotApiError] = getattr(errors, fields.pop("kind"), BotApiError)
+    raise kind(**fields)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from celery_lanes import Kind, PreviousCall
+from chatlanes.bot.addressing import deletion
 from chatlanes.bot.calls.journal import RecordedCall
 from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.stream.sender import Held, PlainSender, Sender, Sent, StreamPace
@@ -145,16 +146,9 @@ class StreamMessages:
         part = self._parts.pop(number)
         if part.message is None:
             return
-        connection, message_id = self._target.get("business_connection_id"), part.message.get("message_id")
-        try:
-            if connection is None:
-                named = {"chat_id": self._target["chat_id"], "message_id": message_id}
-                self._sender.call("deleteMessage", named, f"delete{number}")
-            else:
-                named = {"business_connection_id": connection, "message_ids": [message_id]}
-                self._sender.call("deleteBusinessMessages", named, f"delete{number}")
-        except BadRequest:  # it is deleted already
-            pass
+        method, named = deletion({**self._target, "message_id": part.message.get("message_id")})
+        with suppress(BadRequest):  # it is deleted already
+            self._sender.call(method, named, f"delete{number}")
 
     def _part(self, number: int) -> StreamPart:
         return self._parts.setdefault(number, StreamPart(what=self._what))
@@ -222,37 +216,30 @@ def apply_on_interrupt(calls: Calls, previous: Mapping[str, RecordedCall]) -> No
     `previous` are the calls of that run: place in its journal -> record. `calls` are those of the next run, in a series
     of their own. Does nothing for a stream whose final text was delivered. Raises what a call raises.
     """
-    for stream, places in sorted(_open_streams(previous).items()):
-        newest = {_number(place)[0]: previous[stream + place] for place in places}
-        for number, call in sorted(newest.items()):
+    for messages in _open_streams(previous):
+        for number, call in sorted(messages.items()):
             choice = call.what.rpartition("-")[2]
             with suppress(BadRequest, Forbidden):  # the user has deleted it, or has blocked the bot
                 if choice == "delete":
                     _delete(calls, call.outcome)
-                elif choice == "mark" and number == max(newest):
+                elif choice == "mark" and number == max(messages):
                     _mark(calls, call.outcome)
 
 
-def _open_streams(previous: Mapping[str, RecordedCall]) -> dict[str, list[str]]:
-    """Series of a stream -> the places of its messages, in order."""
-    found: dict[str, list[str]] = {}
+def _open_streams(previous: Mapping[str, RecordedCall]) -> Iterable[dict[int, RecordedCall]]:
+    """For each stream: the number of a message -> the record of its newest copy."""
+    found: dict[str, dict[tuple[int, int], RecordedCall]] = defaultdict(dict)
     for place, call in previous.items():
-        series, colon, rest = place.partition(":")
-        if colon and PLACE.fullmatch(rest) and call.is_done and call.outcome and f"{series}:{END}" not in previous:
-            found.setdefault(series + colon, []).append(rest)
-    return {series: sorted(places, key=_number) for series, places in found.items()}
-
-
-def _number(place: str) -> list[int]:
-    return [int(digits) for digits in re.findall(r"\d+", place)]
+        series, _, rest = place.partition(":")
+        if (match := PLACE.fullmatch(rest)) and call.is_done and call.outcome and f"{series}:{END}" not in previous:
+            found[series][int(match[1]), int(match[2])] = call
+    for _, copies in sorted(found.items()):
+        yield {number: call for (number, _), call in sorted(copies.items(), key=lambda each: each[0])}
 
 
 def _delete(calls: Calls, message: dict[str, Any]) -> None:
-    if connection := message.get("business_connection_id"):
-        ids = [message["message_id"]]
-        calls.call("deleteBusinessMessages", business_connection_id=connection, message_ids=ids)
-    else:
-        calls.call("deleteMessage", chat_id=message["chat"]["id"], message_id=message["message_id"])
+    method, named = deletion({**message, "chat_id": message["chat"]["id"]})
+    calls.call(method, **named)
 
 
 def _mark(calls: Calls, message: dict[str, Any]) -> None:

@@ -14,13 +14,13 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from celery_lanes.errors import RedisAway
-from celery_lanes.protocol import Command, plain
+from celery_lanes.protocol import plain
 from chatlanes import traces
 from chatlanes.bot.calls.journal import JournaledCall, RecordedCall
 from chatlanes.bot.calls.run_calls import Api, Calls, ending_of
 from chatlanes.telegram.client import Prepared, prepare
 from chatlanes.telegram.errors import BotApiError, TooManyRequests
-from chatlanes.telegram.flood import OpenGate, OpenPassage, Passage, RunGate
+from chatlanes.telegram.flood import OpenGate, OpenPassage, RunGate
 from chatlanes.telegram.flood.gate import is_group
 from chatlanes.telegram.flood.keys import EDITED, LONGEST_SCOPE
 
@@ -83,22 +83,6 @@ class StreamPace:
         return max(0.0, min(self._next_s - now_s, self.interval_s)) if self.is_shown else 0.0
 
 
-def shared_interval(bot_id: str, chat: int | str, interval_s: float) -> list[Command[Any]]:
-    """Commands that take the interval of the chat for one edit, or return how long it is taken by another stream."""
-    key = _key(bot_id, chat)
-    taken = plain("SET", key, 1, "NX", "PX", round(interval_s * 1000))
-    return [plain("PTTL", key), taken]
-
-
-def ended_interval(bot_id: str, chat: int | str) -> Command[Any]:
-    """The command that ends the interval of a chat early."""
-    return plain("DEL", _key(bot_id, chat))
-
-
-def _key(bot_id: str, chat: int | str) -> str:
-    return f"{EDITED}{bot_id}:{str(chat)[:LONGEST_SCOPE].lower()}"
-
-
 class Held(NamedTuple):
     """The request was not sent. It may be after `wait_s`. `is_in_turn`: another stream edits in the same chat."""
 
@@ -140,7 +124,7 @@ class Sender:
     def __init__(self, calls: Calls, series: str, interval_s: float) -> None:
         self._calls = calls
         self._series = series
-        self._interval_s = interval_s
+        self._interval_ms = round(interval_s * 1000)
 
     @cached_property
     def _gate(self) -> RunGate | OpenGate:
@@ -184,46 +168,39 @@ class Sender:
 
     def _make(self, call: Prepared, begin: Callable[[], JournaledCall] | None) -> Sent | Held:
         passage = self._gate.passage(call, self._calls.ask)
-        asked = passage.commands()
-        answers = self._calls.ask(*asked, *(() if begin else self._interval(call)))
+        asked, interval = passage.commands(), None if begin else self._interval_key(call)
+        # An edit takes the interval of its chat, or learns how long another stream has it.
+        shared = interval and [plain("PTTL", interval), plain("SET", interval, 1, "NX", "PX", self._interval_ms)]
+        answers = self._calls.ask(*asked, *(shared or ()))
         if held := passage.held(answers[: len(asked)]):
             return Held(held.wait_s)
-        if answers[len(asked) :] and answers[-1] is None:  # another stream has just made an edit in this chat
-            return Held(self._interval_left_s(call, answers[-2]), is_in_turn=True)
+        if interval and answers[-1] is None:  # another stream has just made an edit in this chat
+            return Held(self._interval_left_s(interval, answers[-2]), is_in_turn=True)
         begun = begin() if begin else None
         if begun is not None and not begun.is_due:
             return Sent(begun.outcome, is_new=False)
         try:
             result = self._calls.send(call, begun)
-        except TooManyRequests as error:
-            _note(begun, error)
-            return Held(_recorded_wait_s(passage, error))
         except BotApiError as error:
-            _note(begun, error)
-            raise
+            if begun is not None and not error.uncertain:  # the call was certainly not made
+                begun.undone()
+            if not isinstance(error, TooManyRequests):
+                raise
+            is_open = isinstance(passage, OpenPassage)
+            return Held(error.retry_after if is_open else passage.refused(error).wait_s)
         if begun:
             begun.done(result)
         passage.accepted()
         return Sent(result)
 
-    def _interval(self, call: Prepared) -> list[Command[Any]]:
+    def _interval_key(self, call: Prepared) -> str | None:
         if not isinstance(self._gate, RunGate) or not call.messages or call.chat is None:
-            return []
-        return shared_interval(self._gate.gate.bot_id, call.chat, self._interval_s)
+            return None
+        return f"{EDITED}{self._gate.gate.bot_id}:{str(call.chat)[:LONGEST_SCOPE].lower()}"
 
-    def _interval_left_s(self, call: Prepared, left_ms: int) -> float:
-        if left_ms <= self._interval_s * 1000 or not isinstance(self._gate, RunGate) or call.chat is None:
+    def _interval_left_s(self, key: str, left_ms: int) -> float:
+        if left_ms <= self._interval_ms:
             return max(0, left_ms) / 1000
         # It began before the clock of Redis was set back.
-        self._calls.ask(ended_interval(self._gate.gate.bot_id, call.chat))
-        return self._interval_s
-
-
-def _note(begun: JournaledCall | None, error: BotApiError) -> None:
-    """Record a call that was certainly not made."""
-    if begun is not None and not error.uncertain:
-        begun.undone()
-
-
-def _recorded_wait_s(passage: Passage | OpenPassage, error: TooManyRequests) -> float:
-    return error.retry_after if isinstance(passage, OpenPassage) else passage.refused(error).wait_s
+        self._calls.ask(plain("DEL", key))
+        return self._interval_ms / 1000

@@ -65,22 +65,20 @@ def end_of_piece(text: str, start: int, limit: int, allowed: Allowed) -> int:
     if end == len(text):
         return end
     window, size = text[start:end], end - start
-    for may, least in ((allowed, size // 2), (allowed, size // 4), (_always, size // 2), (_always, 1)):
+    for may, least in (
+        (allowed, size // 2),
+        (allowed, size // 4),
+        (lambda index: True, size // 2),
+        (lambda index: True, 1),
+    ):
         for boundary in BOUNDARIES:
-            found = [place for place in _ends(boundary, window) if place >= least and may(start + place)]
+            ends = (match.end() for match in boundary.finditer(window))
+            found = [place for place in ends if place >= least and may(start + place)]
             if found:
                 return start + found[-1]
         if may(end):
             return end
     return end
-
-
-def _always(index: int) -> bool:
-    return True
-
-
-def _ends(boundary: re.Pattern[str], window: str) -> Iterator[int]:
-    return (found.end() for found in boundary.finditer(window))
 
 
 def _longest(text: str, start: int, limit: int) -> int:
@@ -183,13 +181,9 @@ def _opened(text: str, start: int, end: int, opened: list[Open], tokens: list[re
         if start <= token.start() and token.end() <= end:
             note(text, now, token)
     line_start = text.rfind("\n", 0, end) + 1
-    if note is _markdown and line_start < end and _is_quote(text, line_start):
+    if note is _markdown and line_start < end and _QUOTE.match(text, line_start):
         now.insert(0, Open(">", ">", ""))
     return now
-
-
-def _is_quote(text: str, line_start: int) -> bool:
-    return _QUOTE.match(text, line_start) is not None
 
 
 def _closing(opened: list[Open]) -> str:

@@ -123,7 +123,7 @@ class Stream:
         with suppress(RuntimeError):
             asyncio.get_running_loop()
             raise TypeError("in a coroutine, write `async with ctx.stream() as out`")
-        self._feed.load()
+        self._feed.messages.load()
         self._woken = threading.Event()
         self._feed.wake = self._woken.set
         self._driver = threading.Thread(target=copy_context().run, args=(self._send,), name="stream", daemon=True)
@@ -157,7 +157,7 @@ class Stream:
         if self._life.is_open:
             self._life.add(self._ended)  # the run waits for a stream in a task that it does not await
         try:
-            await self._elsewhere(self._feed.load)
+            await self._elsewhere(self._feed.messages.load)
         except BaseException:
             self._end()
             raise
@@ -312,13 +312,8 @@ class Feed:
         else:
             is_timed = self._pace.is_shown or self._length >= self._pace.first_chars
             self._wake_length = _NEVER if is_timed else self._pace.first_chars
-        due_s = self._due_s()
-        return None if due_s is None else max(0.0, due_s - time.monotonic())
-
-    def _due_s(self) -> float | None:
-        text_s = self._text_due_s()
-        typing_s = self._pace.typing_due_s()
-        return min((each for each in (text_s, typing_s) if each is not None), default=None)
+        due = [due_s for due_s in (self._text_due_s(), self._pace.typing_due_s()) if due_s is not None]
+        return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _text_due_s(self) -> float | None:
         if self._version == self._shown_version:
@@ -377,10 +372,6 @@ class Feed:
         return answer
 
     # -- the end
-
-    def load(self) -> None:
-        """Read what earlier runs did. Raises ParkUpdate."""
-        self.messages.load()
 
     def finishing(self) -> Iterator[float]:
         """Deliver the final text: yields how long to wait before each request. Raises what a call raises."""

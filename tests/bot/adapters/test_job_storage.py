@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, time, timedelta, timezone, tzinfo
 from time import monotonic
 from zoneinfo import ZoneInfo
@@ -26,10 +26,9 @@ from chatlanes.bot.adapters.ptb.job_plans import (
     monthly,
     ms_of,
     plan_from,
-    plan_json,
     time_of,
 )
-from chatlanes.bot.adapters.ptb.job_storage import JobRecord, JobStorage, origin_of
+from chatlanes.bot.adapters.ptb.job_storage import JobRecord, JobStorage, origin_of, record_of
 from tests.support.pipeline import BOT_ID, TOKEN
 
 HOUR_MS = 3_600_000
@@ -176,20 +175,20 @@ def test_a_run_sets_the_next_one(storage: JobStorage, client: Redis) -> None:
     storage.set(job := record(), HOURLY.next_ms(storage.now_ms()))
     # A late run is followed by the next time of the plan
     assert fire(client) == 1
-    found, next_ms = storage.continue_(job.next_update["job"]) or (None, None)
+    found, next_ms = storage.continue_(record_of(job.next_update["job"])) or (None, None)
     assert (found, next_ms) == (job, HOURLY.next_ms(storage.now_ms()))
     assert due(client)["1 next"] == next_ms
     # A second attempt changes nothing
-    assert storage.continue_(job.next_update["job"]) == (job, next_ms)
+    assert storage.continue_(record_of(job.next_update["job"])) == (job, next_ms)
     # A job that was removed does not continue
     storage.remove(job)
-    assert storage.continue_(job.next_update["job"]) is None
+    assert storage.continue_(record_of(job.next_update["job"])) is None
     assert due(client) == {}
     # Nor does one whose last time has passed, and its record ends
     last_ms = storage.now_ms() - 1
     over = replace(job, plan=Interval(HOUR_MS, 0, last_ms))
     storage.set(over, None, HOUR_MS)
-    assert storage.continue_(over.next_update["job"]) == (over, None)
+    assert storage.continue_(record_of(over.next_update["job"])) == (over, None)
     assert due(client)["1"] == last_ms + 24 * HOUR_MS
 
 
@@ -202,7 +201,7 @@ def test_a_daily_job_keeps_to_the_wall_clock_when_summer_time_begins(
         assert fire(client) == 1
         now_ms = ms_of(datetime.fromisoformat(f"2060-{now}Z"))
         monkeypatch.setattr(storage, "now_ms", lambda now_ms=now_ms: now_ms)
-        assert storage.continue_(job.next_update["job"])
+        assert storage.continue_(record_of(job.next_update["job"]))
         assert due(client)["1 next"] == ms_of(datetime.fromisoformat(f"2060-{expected}:00Z"))
 
 
@@ -245,7 +244,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
 
 def times(plan: Plan, after: datetime, count: int) -> list[str]:
     """The next times in UTC. The plan is stored and read in between."""
-    plan, found = plan_from(json.loads(json.dumps(plan_json(plan)))), []
+    plan, found = plan_from(json.loads(json.dumps(asdict(plan)))), []
     for _ in range(count):
         due_ms = plan.next_ms(ms_of(after))
         if due_ms is None:

@@ -128,6 +128,7 @@ def test_jobs_of_a_handler_that_is_killed_are_set_once(make_pipeline: MakePipeli
     pipeline.poller()
     worker = pipeline.worker("prefork", 2)
     # Given a handler that has set jobs, and is killed before its update is settled
+    until(lambda: "notice started" in texts(pipeline, NOTICES) and len(timers(pipeline)) == 6)
     started = timers(pipeline)
     pipeline.push(message(0, 7, do="held"))
     until(lambda: texts(pipeline, 7) == ["holding"])

@@ -13,7 +13,7 @@ from celery_lanes import Delivery, Lanes, install
 from celery_lanes.leases.reports import GONE
 from celery_lanes.protocol import NewMessage, Outcome, connect
 from celery_lanes.runtime import clock
-from chatlanes.bot.calls.run_calls import Calls, calls_of
+from chatlanes.bot.calls.run_calls import Calls, LaneCalls
 from chatlanes.bot.context import Context
 from chatlanes.bot.stream import sender
 from chatlanes.telegram.client import BotApi
@@ -47,7 +47,7 @@ class Run:
         self.lanes, self.parking = lanes, Parking()
         self.delivery = Delivery(lanes, held.tag, held.deadline_s, failed=leased.failed, died=leased.died)
         gate = RunGate(Gate(str(BOT_ID), longest_wait_s=longest_wait_s), Waiting(self.delivery, self.parking))
-        self.calls: Calls = calls_of(BotApi(simulator.url, TOKEN), self.delivery, "repeat", lambda: gate)
+        self.calls: Calls = LaneCalls(BotApi(simulator.url, TOKEN), self.delivery, "repeat", lambda: gate)
         self.ctx = Context({**message(1, chat, user=5 if chat < 0 else None), "update_id": 1}, self.calls)
 
     def fails(self) -> None:

@@ -32,11 +32,11 @@ from telegram.request import BaseRequest, RequestData
 from celery_lanes.errors import LanesError
 from chatlanes.bot.adapters import bridge, collected, storage_json
 from chatlanes.bot.adapters.errors import check_token, is_interruption, note_failure, raising_failures, warn_of_address
-from chatlanes.bot.adapters.ptb.buttons import Buttons
+from chatlanes.bot.adapters.ptb.buttons import kept_buttons
 from chatlanes.bot.adapters.ptb.data import (
     AnyApplication,
     DataKeeper,
-    Outline,
+    outline,
     replace_persistence,
     time_out,
     wait_for_handlers,
@@ -46,11 +46,9 @@ from chatlanes.bot.adapters.ptb.job_queue import LaneJob, LaneJobQueue, queue_of
 from chatlanes.bot.adapters.ptb.job_storage import KIND, TIMEOUT
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
-from chatlanes.bot.coroutines import AsyncHandler
+from chatlanes.bot.coroutines import AsyncHandler, Steps
 from chatlanes.bot.event_loop import blocking_executor
-from chatlanes.bot.lifetime import Steps
 from chatlanes.settings.imports import BotImportError
-from chatlanes.telegram import NetworkError
 from chatlanes.telegram.client import BotApi
 
 Callback = Callable[[Any, Any], Coroutine[Any, Any, Any]]
@@ -88,7 +86,6 @@ class PtbRunner:
 
     def __init__(self, application: AnyApplication, jobs: LaneJobQueue) -> None:
         self._application, self._jobs = application, jobs
-        self._buttons = Buttons(application.bot)
         self._keeper: DataKeeper | None = None
         self.steps = Steps(self._start, self._stop, passing=(PtbNetworkError, RetryAfter, RedisError))
 
@@ -106,7 +103,7 @@ class PtbRunner:
         updates_here.set(updates)
         update = updates[-1] if len(updates) == 1 else Update.de_json(collected.newest(ctx.updates), bot)
         assert self._keeper  # noqa: S101  begun
-        async with self._keeper.kept(update), self._buttons.kept(update), no_failures():
+        async with self._keeper.kept(update), kept_buttons(bot, update), no_failures():
             await self._application.process_update(update)
 
     async def _run_job(self, ctx: Context) -> None:
@@ -115,8 +112,8 @@ class PtbRunner:
             return
         assert self._keeper  # noqa: S101  begun
         assert ctx.stored  # noqa: S101  a job always has a lane
-        kept = self._keeper.kept(Outline.of(job.chat_id, job.user_id), is_job=True)
-        async with kept, self._buttons.kept(None, ctx.stored.message_id), no_failures():
+        kept = self._keeper.kept(outline(job.chat_id, job.user_id), is_job=True)
+        async with kept, kept_buttons(self._application.bot, None, ctx.stored.message_id), no_failures():
             # Job.run would continue after UPDATE_TIMEOUT.
             await job._run(self._application)
         await blocking_executor().call(partial(self._jobs.end, job))
@@ -126,7 +123,7 @@ class PtbRunner:
         updates_here.set([update])
         assert self._keeper  # noqa: S101  begun
         assert ctx.stored  # noqa: S101  a timer always has a lane
-        buttons = self._buttons.kept(update, ctx.stored.message_id)
+        buttons = kept_buttons(self._application.bot, update, ctx.stored.message_id)
         async with self._keeper.kept(update) as slots, buttons, no_failures():
             await time_out(self._application, ctx.update[KIND][TIMEOUT], slots, update)
 
@@ -182,14 +179,12 @@ class BridgedRequest(BaseRequest):
     async def do_request(
         self, url: str, method: str, request_data: RequestData | None = None, *timeouts: Any, **named: Any
     ) -> tuple[int, bytes]:
-        try:
+        with bridge.network_errors_as(PtbNetworkError):
             if method == "POST":
                 return await self._call(url.rpartition("/")[2], request_data)
             # The colon of the token is encoded as %3A.
             if (file := unquote(url)).startswith(self._files):
                 return await bridge.fetch_soon(self._api, file.removeprefix(self._files))
-        except NetworkError as error:
-            raise PtbNetworkError(str(error)) from error
         return await self._own.do_request(url, method, request_data, *timeouts, **named)
 
     async def _call(self, name: str, request_data: RequestData | None) -> tuple[int, bytes]:
@@ -208,12 +203,11 @@ class BridgedRequest(BaseRequest):
 def _params(request_data: RequestData | None) -> dict[str, Any]:
     if request_data is None:
         return {}
-    uploads = {part: _upload(*parts) for part, parts in (request_data.multipart_data or {}).items()}
+    uploads = {
+        part: bridge.file(name, content.read() if hasattr(content, "read") else content)
+        for part, (name, content, _) in (request_data.multipart_data or {}).items()
+    }
     return {**request_data.parameters, **uploads}
-
-
-def _upload(name: str, content: Any, _kind: str) -> Any:
-    return bridge.file(name, content.read() if hasattr(content, "read") else content)
 
 
 def watch(application: AnyApplication) -> None:
@@ -254,15 +248,14 @@ class _WatchedContext:
         self._kind = kind
 
     def from_update(self, update: object, application: AnyApplication) -> Any:
-        try:
-            return _with_updates(self._kind.from_update(update, application))
-        except Exception as error:
-            note_failure(error)
-            raise
+        return _with_updates(self._made(self._kind.from_update, update, application))
 
     def from_job(self, job: object, application: AnyApplication) -> Any:
+        return self._made(self._kind.from_job, job, application)
+
+    def _made(self, make: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            return self._kind.from_job(job, application)
+            return make(*arguments)
         except Exception as error:
             note_failure(error)
             raise
@@ -297,18 +290,16 @@ async def _nothing(update: object, context: Any) -> None:
     """An error handler, so that there is at least one."""
 
 
-def _remember_tasks() -> None:
-    """Replace Application.create_task on the class, because the framework has no hook for it."""
-    create = Application.create_task
-
-    @wraps(create)
-    def create_task(self: Any, coroutine: Any, update: object = None, *, name: str | None = None) -> Any:
-        task = create(self, coroutine, update, name=name)
-        if (tasks := _tasks.get(None)) is not None:
-            tasks.append(task)
-        return task
-
-    Application.create_task = create_task  # type: ignore[method-assign]
+_own_create_task = Application.create_task
 
 
-_remember_tasks()
+@wraps(_own_create_task)
+def _create_task(self: Any, coroutine: Any, update: object = None, *, name: str | None = None) -> Any:
+    """Replaces Application.create_task, because the framework has no hook for it: remembers the task."""
+    task = _own_create_task(self, coroutine, update, name=name)
+    if (tasks := _tasks.get(None)) is not None:
+        tasks.append(task)
+    return task
+
+
+Application.create_task = _create_task  # type: ignore[method-assign]

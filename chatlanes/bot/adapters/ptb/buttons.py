@@ -81,33 +81,27 @@ _callbackdatacache.uuid4 = _another  # type: ignore[attr-defined]
 CallbackDataCache.clear_callback_data = _clear  # type: ignore[assignment, method-assign]
 
 
-class Buttons:
-    """The buttons of one bot."""
-
-    def __init__(self, bot: ExtBot[Any]) -> None:
-        self._bot = bot
-
-    @asynccontextmanager
-    async def kept(self, update: Update | None, name: str = "") -> AsyncIterator[None]:
-        """Wraps the processing of an update: loads the data of its pressed button, and stores that of new ones. `name`
-        identifies a job, which has no Update, or one that the update has caused.
-        """
-        cache = self._bot.callback_data_cache
-        if cache is None:
-            yield
-            return
-        _names.set(names := _Names(self._bot.token, name or str(update and update.update_id)))
-        if update:
-            names.pressed = await _load_pressed(cache, update)
-            self._bot.insert_callback_data(update)
-        try:
-            yield
-            await _store(cache, names)
-        finally:
-            for each in (*names.given, names.pressed):
-                cache._keyboard_data.pop(each, None)
-            if update and update.callback_query:
-                cache._callback_queries.pop(update.callback_query.id, None)
+@asynccontextmanager
+async def kept_buttons(bot: ExtBot[Any], update: Update | None, name: str = "") -> AsyncIterator[None]:
+    """Wraps the processing of an update: loads the data of its pressed button, and stores that of new ones. `name`
+    identifies a job, which has no Update, or one that the update has caused.
+    """
+    cache = bot.callback_data_cache
+    if cache is None:
+        yield
+        return
+    _names.set(names := _Names(bot.token, name or str(update and update.update_id)))
+    if update:
+        names.pressed = await _load_pressed(cache, update)
+        bot.insert_callback_data(update)
+    try:
+        yield
+        await _store(cache, names)
+    finally:
+        for each in (*names.given, names.pressed):
+            cache._keyboard_data.pop(each, None)
+        if update and update.callback_query:
+            cache._callback_queries.pop(update.callback_query.id, None)
 
 
 async def _store(cache: CallbackDataCache, names: _Names) -> None:

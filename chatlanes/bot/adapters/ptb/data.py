@@ -21,6 +21,7 @@ from datetime import timedelta
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from telegram import Update
 from telegram.ext import Application, BaseHandler, ConversationHandler, DictPersistence, Job, PicklePersistence
@@ -125,7 +126,7 @@ class Data:
         return self._contents or None
 
     def fill(self, found: Any) -> None:
-        self._of_all.pop(self._number, None)
+        self.forget()
         self._contents.update(found or {})
 
     def forget(self) -> None:
@@ -211,21 +212,6 @@ class Position:
 Slot = Data | Position
 
 
-def data_of(application: AnyApplication, update: Update) -> Iterator[Slot]:
-    chat, user = update.effective_chat, update.effective_user
-    if chat:
-        yield Data(application._chat_data, chat.id, "ptb:chat", None)
-    if user:
-        yield Data(application._user_data, user.id, f"ptb:user:{user.id}", f"user:{user.id}", None)
-
-
-def positions_of(conversations: list[Conversation], update: Update) -> Iterator[Slot]:
-    for conversation in conversations:
-        key = conversation.key(update)
-        if key is not None:
-            yield Position(conversation, key, update)
-
-
 def _places_of(handler: Any, update: Any) -> tuple[storage.Place, ...]:
     """The chat of the update, and its user if each user has a conversation, first if it is the same in all chats."""
     if not handler.per_user:
@@ -265,10 +251,10 @@ class DataKeeper:
 
     def read_ahead(self, ctx: Context) -> None:
         """Fetch the data that an update like this will probably need, before the framework's object is created."""
-        storage.read_ahead(_places(self._slots(Outline.of(ctx.chat_id, ctx.user_id), is_job=ctx.kind == KIND)))
+        storage.read_ahead(_places(self._slots(outline(ctx.chat_id, ctx.user_id), is_job=ctx.kind == KIND)))
 
     @asynccontextmanager
-    async def kept(self, update: Update | Outline, *, is_job: bool = False) -> AsyncIterator[list[Slot]]:
+    async def kept(self, update: Any, *, is_job: bool = False) -> AsyncIterator[list[Slot]]:
         """Wraps the processing of an update or a job: its data is read before, staged for the settle after, then
         removed from memory.
         """
@@ -288,8 +274,14 @@ class DataKeeper:
 
     def _slots(self, update: Any, *, is_job: bool) -> list[Slot]:
         """A job is not part of a conversation."""
-        data = () if self._application.persistence else data_of(self._application, update)
-        return [*data, *(() if is_job else positions_of(self._conversations, update))]
+        application, chat, user = self._application, update.effective_chat, update.effective_user
+        slots: list[Slot] = []
+        if chat and not application.persistence:
+            slots.append(Data(application._chat_data, chat.id, "ptb:chat", None))
+        if user and not application.persistence:
+            slots.append(Data(application._user_data, user.id, f"ptb:user:{user.id}", f"user:{user.id}", None))
+        keys = () if is_job else ((each, each.key(update)) for each in self._conversations)
+        return [*slots, *(Position(each, key, update) for each, key in keys if key is not None)]
 
     def _warn_of_unstored(self) -> None:
         """Warn once if a handler wrote data that is not stored."""
@@ -308,21 +300,10 @@ class DataKeeper:
         log.warning(sentence + "; store data that chats share in a database of your own", *details)
 
 
-class Outline(NamedTuple):
+def outline(chat_id: int | None, user_id: int | None) -> Any:
     """The attributes of an Update that the storage keys usually depend on."""
-
-    effective_chat: Any
-    effective_user: Any
-    callback_query: None = None
-    update_id: int = 0
-
-    @classmethod
-    def of(cls, chat_id: int | None, user_id: int | None) -> Outline:
-        return cls(_known(chat_id), _known(user_id))
-
-
-def _known(number: int | None) -> Any:
-    return None if number is None else SimpleNamespace(id=number)
+    chat, user = (None if each is None else SimpleNamespace(id=each) for each in (chat_id, user_id))
+    return SimpleNamespace(effective_chat=chat, effective_user=user, callback_query=None, update_id=0)
 
 
 def _places(slots: Iterable[Slot]) -> list[tuple[storage.Place, str]]:
@@ -359,39 +340,21 @@ class PerChatLock:
     """
 
     def __init__(self) -> None:
-        self._locks: dict[int, asyncio.Lock] = {}
-        self._wanted: Counter[int] = Counter()
+        # A lock exists as long as an update holds or waits for it.
+        self._locks: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def taken(self, ids: Iterable[int]) -> AsyncIterator[None]:
+    async def taken(self, ids: set[int]) -> AsyncIterator[None]:
         """Holds the locks of these ids. They are acquired in sorted order, which avoids deadlocks."""
-        ordered = sorted(set(ids))
-        self._wanted.update(ordered)
+        locks = [self._locks.setdefault(each, asyncio.Lock()) for each in sorted(ids)]
         async with AsyncExitStack() as stack:
-            stack.callback(self._drop, ordered)
-            for each in ordered:
-                await stack.enter_async_context(self._locks.setdefault(each, asyncio.Lock()))
+            for lock in locks:
+                await stack.enter_async_context(lock)
             yield
 
     def unused(self, ids: Iterable[int]) -> list[int]:
         """The ids that no update holds or waits for."""
-        return [each for each in list(ids) if each not in self._wanted]
-
-    def _drop(self, ids: Iterable[int]) -> None:
-        self._wanted.subtract(ids)
-        for each in ids:
-            if not self._wanted[each]:
-                del self._wanted[each]
-                self._locks.pop(each, None)
-
-
-class _Data(NamedTuple):
-    """The fields that ConversationHandler._trigger_timeout reads."""
-
-    conversation_key: Any
-    update: Update
-    application: AnyApplication
-    callback_context: Any
+        return [each for each in list(ids) if each not in self._locks]
 
 
 class TimeoutJob(Job[Any]):
@@ -399,9 +362,10 @@ class TimeoutJob(Job[Any]):
 
     id = "timeout"
 
-    def __init__(self, handler: ConversationHandler[Any], data: _Data) -> None:
+    def __init__(self, handler: ConversationHandler[Any], **data: Any) -> None:
         # Without the constructor of Job, which needs APScheduler.
-        self.callback, self.data, self.name = handler._trigger_timeout, data, handler._trigger_timeout.__name__
+        self.callback, self.name = handler._trigger_timeout, handler._trigger_timeout.__name__
+        self.data = SimpleNamespace(**data)  # its fields are those that _trigger_timeout reads
         self.chat_id = self.user_id = self._job = None
         self._removed, self._enabled = False, True
 
@@ -412,6 +376,7 @@ async def time_out(application: AnyApplication, name: str, slots: Iterable[Slot]
         if isinstance(each, Position) and each.is_timed_out(name):
             context = application.context_types.context.from_update(update, application)
             await context.refresh_data()
-            job = TimeoutJob(each.handler, _Data(each.key, update, application, context))
+            known = {"update": update, "application": application, "callback_context": context}
+            job = TimeoutJob(each.handler, conversation_key=each.key, **known)
             each.handler.timeout_jobs[each.key] = job
             await job._run(application)

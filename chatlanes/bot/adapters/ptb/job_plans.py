@@ -145,13 +145,8 @@ def time_of(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
-def plan_json(plan: Plan) -> dict[str, Any]:
-    if isinstance(plan, Interval):
-        return {"every_ms": plan.every_ms, "start_ms": plan.start_ms, "last_ms": plan.last_ms}
-    return {"at_s": plan.at_s, "zone": plan.zone, "weekdays": list(plan.weekdays), "day": plan.day}
-
-
 def plan_from(found: dict[str, Any]) -> Plan:
+    """The plan whose `asdict` was stored as JSON."""
     if "every_ms" in found:
         return Interval(**found)
     return Calendar(**{**found, "weekdays": tuple(found["weekdays"])})

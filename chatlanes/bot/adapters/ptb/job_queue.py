@@ -158,8 +158,9 @@ class LaneJobQueue(JobQueue[Any]):
         return self._jobs(found, lambda record: record.name == name)
 
     def remove(self, record: JobRecord) -> None:
-        if self._is_wanted(record):
-            self._wanted = [each for each in self._wanted or () if each.record.id != record.id]
+        wanted = [each for each in self._wanted or () if each.record.id == record.id]
+        if wanted and self._wanted and current_or_none() is None:
+            self._wanted.remove(wanted[0])
         else:
             self.storage.remove(record)
 
@@ -183,10 +184,10 @@ class LaneJobQueue(JobQueue[Any]):
     def begin(self, job: dict[str, Any]) -> LaneJob | None:
         """A job whose run begins, from the content of its timer; None if it was removed."""
         record = record_of(job)
-        if record is None:
-            continued = self.storage.continue_(job)
+        if not record.callback:
+            continued = self.storage.continue_(record)
             if continued is None:
-                log.info("job %r was removed and does not run", job["name"])
+                log.info("job %r was removed and does not run", record.name)
             return continued and LaneJob(self, *continued)
         return LaneJob(self, record, None) if record.plan is None else None  # the record of a job that is over
 
@@ -212,7 +213,8 @@ class LaneJobQueue(JobQueue[Any]):
             self.storage.set(record, at_ms, in_ms)
         else:
             number = sum(each.record.identity == record.identity for each in self._wanted)
-            record = _of_start(record, number)
+            id_ = f"start:{record.callback}:{record.chat_id}:{record.user_id}:{number}"  # the same in each process
+            record = replace(record, id=id_, origin=origin_of(record.plan, record.data))
             self._wanted.append(Wanted(record, at_ms, in_ms))
         return LaneJob(self, record, plans.ms_of(self._now()) + in_ms if at_ms is None else at_ms)
 
@@ -254,9 +256,6 @@ class LaneJobQueue(JobQueue[Any]):
                     due_ms = plans.ms_of(self._now()) + in_ms if at_ms is None else at_ms
                     found.setdefault(record.id, LaneJob(self, record, due_ms))
         return tuple(found.values())
-
-    def _is_wanted(self, record: JobRecord) -> bool:
-        return current_or_none() is None and any(each.record.id == record.id for each in self._wanted or ())
 
     @property
     def _zone(self) -> tzinfo:
@@ -310,9 +309,3 @@ def callback_at(path: str) -> Any:
     if not inspect.isfunction(found):
         raise LookupError(f"the callback of the job, {path}, does not exist in this release of the bot")
     return found
-
-
-def _of_start(record: JobRecord, number: int) -> JobRecord:
-    """The record with an id that is the same in each process."""
-    id_ = f"start:{record.callback}:{record.chat_id}:{record.user_id}:{number}"
-    return replace(record, id=id_, origin=origin_of(record.plan, record.data))

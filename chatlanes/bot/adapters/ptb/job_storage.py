@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
@@ -19,10 +19,10 @@ import orjson
 
 from celery_lanes.monitoring import inspection
 from celery_lanes.protocol import CancelTimer, NewMessage, SetTimer, Store, StoredTimer
-from chatlanes.bot.adapters.ptb.job_plans import JobError, Plan, plan_from, plan_json
+from chatlanes.bot.adapters.ptb.job_plans import Plan, plan_from
 from chatlanes.bot.context import current_or_none
 from chatlanes.bot.stored import Stored
-from chatlanes.bot.timers import id_prefix
+from chatlanes.bot.timers import described, id_prefix
 from chatlanes.settings import Settings, load
 from chatlanes.updates import keys_of, queue_of
 from chatlanes.updates.connection import connect_to
@@ -70,7 +70,7 @@ class JobRecord:
     @property
     def update(self) -> dict[str, Any]:
         """The content of the record's timer."""
-        plan = plan_json(self.plan) if self.plan else None
+        plan = asdict(self.plan) if self.plan else None
         more = {"data": self.data, "plan": plan, "origin": self.origin or None}
         return self._update(callback=self.callback, **{name: value for name, value in more.items() if value})
 
@@ -93,15 +93,13 @@ class Found(NamedTuple):
     next_ms: int | None
 
 
-def record_of(job: dict[str, Any]) -> JobRecord | None:
-    """The record in the content of a timer; None if there is none, because a record elsewhere has it."""
-    if "callback" not in job:
-        return None
+def record_of(job: dict[str, Any]) -> JobRecord:
+    """The record in the content of a timer. Without a callback: a record elsewhere has the rest."""
     return JobRecord(
         job["id"],
         job["name"],
-        job["callback"],
-        job["data"],
+        job.get("callback", ""),
+        job.get("data", ""),
         job.get("chat", {}).get("id"),
         job.get("from", {}).get("id"),
         plan_from(job["plan"]) if "plan" in job else None,
@@ -151,13 +149,12 @@ class JobStorage:
         """True if a repeating job was not removed."""
         return any(found.record.id == record.id for found in self.find(record))
 
-    def continue_(self, job: dict[str, Any]) -> tuple[JobRecord, int | None] | None:
+    def continue_(self, place: JobRecord) -> tuple[JobRecord, int | None] | None:
         """The record of a repeating job whose run begins, and when it runs next, for which the timer is set. None if
         the job was removed.
 
         The timer is set at once: if this run fails, the job continues. If a run has set it already, nothing happens.
         """
-        place = JobRecord(job["id"], job["name"], "", "", job.get("chat", {}).get("id"), job.get("from", {}).get("id"))
         record = next((found.record for found in self.find(place) if found.record.id == place.id), None)
         if record is None or record.plan is None:
             return None
@@ -182,7 +179,7 @@ class JobStorage:
         """Set a repeating job of the bot's start, unless it or one like it, which a handler has set, is set."""
         here = {found.record.id: found.record for found in self.find(record)}
         own = here.get(record.id)
-        if own is None and any(each.identity == record.identity and is_like(each.plan, plan) for each in here.values()):
+        if own is None and any(_is_like(each, record) for each in here.values()):
             return
         is_same = own is not None and own.origin == record.origin
         if not is_same:
@@ -200,11 +197,10 @@ class JobStorage:
         stored = _stored_here()
         if stored is None:
             self._schedule(record, name, update, at_ms, in_ms=in_ms)
-            return
-        lanes, queue = self._place(record)
-        stored.stage_timer(
-            SetTimer(self._owner(record), name, id_prefix(self._bot_id), queue, _packed(update), at_ms, in_ms, lanes)
-        )
+        else:
+            message = self._message(record, update)
+            owner, lanes = self._owner(record), message.lanes
+            stored.stage_timer(SetTimer(owner, name, message.id, message.queue, message.stored, at_ms, in_ms, lanes))
 
     def _schedule(
         self,
@@ -218,12 +214,22 @@ class JobStorage:
         once: tuple[str, int] | None = None,
     ) -> None:
         """Set a timer at once."""
-        lanes, queue = self._place(record)
+        message, owner = self._message(record, update, once), self._owner(record)
+        self._ask(lambda store: store.schedule(message, owner, name, at_ms=at_ms, in_ms=in_ms, replaces=replaces))
+
+    def _message(self, record: JobRecord, update: dict[str, Any], once: tuple[str, int] | None = None) -> NewMessage:
+        """In the lanes and the queue of its chat or user. A job without both has a lane of its own."""
+        settings, job = self._settings, update[KIND]
+        keys = keys_of(record.next_update, settings.order_by) or [f"job:{plain(record.name)}"]
+        lanes, queue = (
+            [f"{self._bot_id}/{key}" for key in keys],
+            queue_of(keys, 0, settings.queues, settings.queue_group),
+        )
+        shown = described(KIND, job.get("chat", job.get("from", {})).get("id"))
+        packed = pack_update(shown, json.dumps(update, separators=(",", ":")).encode())
         if once is not None:
             once = f"{self._bot_id}/{once[0]}", once[1]
-        message = NewMessage(id_prefix(self._bot_id), queue, _packed(update), lanes, once)
-        owner = self._owner(record)
-        self._ask(lambda store: store.schedule(message, owner, name, at_ms=at_ms, in_ms=in_ms, replaces=replaces))
+        return NewMessage(id_prefix(self._bot_id), queue, packed, lanes, once)
 
     def _timers(self, *owners: str) -> list[StoredTimer]:
         return (_stored_here() or self._store).timers(*owners)
@@ -232,12 +238,6 @@ class JobStorage:
         """The result of a step. In an update with a lane it may be done twice, as `Stored.ask`."""
         stored = _stored_here()
         return step(self._store) if stored is None else stored.ask(step)
-
-    def _place(self, record: JobRecord) -> tuple[list[str], str]:
-        """The lanes and the queue of a job: those of its chat or user. A job without both has a lane of its own."""
-        settings = self._settings
-        keys = keys_of(record.next_update, settings.order_by) or [f"job:{plain(record.name)}"]
-        return [f"{self._bot_id}/{key}" for key in keys], queue_of(keys, 0, settings.queues, settings.queue_group)
 
     def _owner(self, record: JobRecord) -> str:
         return self._owner_of(record.name, crc32(f"{record.chat_id}/{record.user_id}".encode()) % SHARDS)
@@ -256,9 +256,10 @@ class JobStorage:
         return Store(connect_to(self._settings))
 
 
-def is_like(plan: Plan | None, other: Plan) -> bool:
+def _is_like(record: JobRecord, other: JobRecord) -> bool:
     """True if both have the same interval, or the same time of day and days."""
-    return plan is not None and plan.kind == other.kind
+    kinds = {each.plan and each.plan.kind for each in (record, other)}
+    return record.identity == other.identity and len(kinds) == 1
 
 
 def origin_of(plan: Plan | None, data: str) -> str:
@@ -277,19 +278,9 @@ def _found(timers: Iterable[StoredTimer]) -> list[Found]:
     found = []
     for timer in timers:
         record = record_of(orjson.loads(timer.stored.partition(b"\n")[2])[0][0][KIND])
-        if record is not None:
+        if record.callback:
             found.append(Found(record, times.get((timer.owner, record.next_name))))
     return sorted(found, key=lambda each: each.next_ms or 0)
-
-
-def _packed(update: dict[str, Any]) -> bytes:
-    job = update[KIND]
-    described = f"({KIND}, chat {job.get('chat', job.get('from', {})).get('id')})"
-    try:
-        content = json.dumps(update, separators=(",", ":"))
-    except (TypeError, ValueError) as error:
-        raise JobError(f"job {job['name']!r} cannot be stored: {error}") from error
-    return pack_update(described, content.encode())
 
 
 def plain(name: str) -> str:
