@@ -40,7 +40,7 @@ from chatlanes.updates.connection import connect_to
 
 log = logging.getLogger("poller")
 
-#: Key in the state of an ASGI scope: the Peer of the request, if `serving` serves it.
+#: Key in the state of an ASGI scope: the connection of the request, if `serving` serves it.
 PEER = "chatlanes.peer"
 #: For /readyz, which proxies call often. A receiver whose Redis answers more slowly is not ready.
 READY_WITHIN_S = 1.0
