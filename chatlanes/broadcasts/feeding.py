@@ -24,12 +24,11 @@ from chatlanes.broadcasts.reasons import Reason
 from chatlanes.broadcasts.recipients import CHUNK, unpack
 from chatlanes.settings import Settings
 from chatlanes.telegram.flood.keys import COUNTS, FLOOD, RATE
-from chatlanes.updates.intake import lanes_of, pack_update
+from chatlanes.updates.intake import BODY, lanes_of, pack_update
 from chatlanes.updates.routing import KeysError, keys_of
 
 #: The name of the task that feeds (chatlanes/tasks/broadcasts.py). A recipient is run by that of every update.
 FEED_TASK = "tasks.feed_broadcast"
-_BODY = b'[[%s],{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]'
 
 #: The time between two runs of a feeder. Ten batches a second cost 2 % of a core; larger ones would delay live updates.
 FEED_EVERY_MS = 100
@@ -50,7 +49,7 @@ def feed_message(settings: Settings, id_: str) -> NewMessage:
     return NewMessage(
         id=f"{bot_id}:broadcast:{id_}:feed:",
         queue=settings.broadcast_queue,
-        stored=pack_task(FEED_TASK, f"(feeds broadcast {id_})", _BODY % orjson.dumps(f"{bot_id}:{id_}")),
+        stored=pack_task(FEED_TASK, f"(feeds broadcast {id_})", BODY % orjson.dumps(f"{bot_id}:{id_}")),
         lanes=[f"{bot_id}/broadcast:{id_}"],
     )
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
-from contextvars import ContextVar, Token
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, NamedTuple
 
 #: Prefix of the thread names of a bot, when one process serves many.
@@ -54,20 +54,14 @@ def _nobody() -> None:
 _RUNNING: ContextVar[Callable[[], Ids | None]] = ContextVar("ids of the running update", default=_nobody)
 
 
-class about:  # noqa: N801 - a context manager, used like suppress(…)
+@contextmanager
+def about(ids: Callable[[], Ids]) -> Iterator[None]:
     """Encloses the run of an update. `ids` is called for each line."""
-
-    __slots__ = ("_ids", "_token")
-    _token: Token[Callable[[], Ids | None]]
-
-    def __init__(self, ids: Callable[[], Ids]) -> None:
-        self._ids = ids
-
-    def __enter__(self) -> None:
-        self._token = _RUNNING.set(self._ids)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        _RUNNING.reset(self._token)
+    token = _RUNNING.set(ids)
+    try:
+        yield
+    finally:
+        _RUNNING.reset(token)
 
 
 def thread_of(bot_name: str) -> str:

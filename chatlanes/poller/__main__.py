@@ -7,6 +7,7 @@ connections of its own.
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from threading import Thread
 
@@ -92,42 +93,32 @@ def _poll(settings: Settings, stop: Stop) -> int:
 
 def poll_all(bots: Sequence[Settings], poll: Poll, stop: Stop) -> bool:
     """Polls every bot until the stop request. False if none of them could be polled."""
-    started = [_BotThread(bot, poll, stop) for bot in bots]
-    for each in started:
-        each.thread.start()
-    for each in started:
-        each.thread.join()
-    return not all(each.has_failed for each in started)
+    failed: list[Settings] = []
+    threads = [
+        # Each log line of a bot contains the name of its thread.
+        Thread(target=_poll_one, args=(bot, poll, stop, failed), name=thread_of(bot.bot_name), daemon=True)
+        for bot in bots
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    return len(failed) < len(bots)
 
 
-class _BotThread:
-    """The thread of one bot. It has the name of the bot, which each of its log lines contains."""
-
-    def __init__(self, settings: Settings, poll: Poll, stop: Stop) -> None:
-        self.thread = Thread(target=self._until_it_ends, name=thread_of(settings.bot_name), daemon=True)
-        self.has_failed = False
-        self._settings = settings
-        self._poll = poll
-        self._stop = stop
-
-    def _until_it_ends(self) -> None:
-        try:
-            while not self._stop.is_requested:
-                self._once()
-        except Stopping:
-            pass
-        except FINAL as error:
-            self.has_failed = True
-            log.error("%s. This bot is not polled until the poller is restarted; the others are.", error)
-
-    def _once(self) -> None:
-        try:
-            self._poll(self._settings)
-        except FINAL:
-            raise
-        except Exception:
-            log.exception("failed; restarts in %d s. Telegram keeps unconfirmed updates", RESTART_AFTER_S)
-            self._stop.sleep(RESTART_AFTER_S)
+def _poll_one(bot: Settings, poll: Poll, stop: Stop, failed: list[Settings]) -> None:
+    """Polls a bot until the stop request. Adds it to `failed` if it cannot be polled."""
+    with suppress(Stopping):
+        while not stop.is_requested:
+            try:
+                poll(bot)
+            except FINAL as error:
+                failed.append(bot)
+                log.error("%s. This bot is not polled until the poller is restarted; the others are.", error)
+                return
+            except Exception:
+                log.exception("failed; restarts in %d s. Telegram keeps unconfirmed updates", RESTART_AFTER_S)
+                stop.sleep(RESTART_AFTER_S)
 
 
 if __name__ == "__main__":

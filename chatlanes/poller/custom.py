@@ -12,7 +12,6 @@ from asyncio import AbstractEventLoop
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
-    AsyncIterator,
     Awaitable,
     Callable,
     Generator,
@@ -23,7 +22,6 @@ from collections.abc import (
 from concurrent.futures import Future
 from dataclasses import dataclass
 from inspect import isawaitable, iscoroutinefunction
-from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Protocol
 
@@ -32,7 +30,7 @@ from chatlanes.poller.bot_api import BATCH
 from chatlanes.poller.filter import Filter
 from chatlanes.poller.loop import APPEND_GRACE_S, CONFIRM_GRACE_S, Sink
 from chatlanes.poller.progress import Progress
-from chatlanes.poller.runtime import Stop
+from chatlanes.poller.runtime import SerialExecutor, Stop
 
 #: How long the poller waits for a source to close after the stop request.
 CLOSE_GRACE_S = 1.2
@@ -116,7 +114,7 @@ class CustomSource:
     def __iter__(self) -> Generator[list[Any], None, None]:
         """Raises Stopping, and the errors of the source."""
         self._sink.refresh()
-        source = self._batches_source()
+        source = _Batches(self._batches, self._loop)
         try:
             # The request for the next batch tells the source that the last one is durable, so it is made once more
             # after the stop request. A batch that it returns then is ignored.
@@ -124,11 +122,6 @@ class CustomSource:
                 yield from self._parts(_checked(batch))
         finally:
             self._stop.run(source.close, CLOSE_GRACE_S)
-
-    def _batches_source(self) -> "_SyncBatches | _AsyncBatches":
-        if isinstance(self._batches, AsyncIterable):
-            return _AsyncBatches(self._batches, self._loop)
-        return _SyncBatches(self._batches)
 
     def _parts(self, batch: list[Any]) -> Iterator[list[Any]]:
         """Splits a batch into parts that fit. One append of many thousands would delay other clients of Redis."""
@@ -138,50 +131,43 @@ class CustomSource:
             batch = batch[fits:]
 
 
-class _SyncBatches:
-    def __init__(self, batches: Iterable[Any]) -> None:
-        self._batches = batches
-        self._iterator: Iterator[Any] | None = None
+class _Batches:
+    """The iterator of a source. All its calls are made on one thread; those of an async source, on one event loop."""
+
+    def __init__(self, batches: Batches, loop: AbstractEventLoop | None) -> None:
+        self._batches: Any = batches
+        self._iterator: Any = None
+        self._loop = LoopExecutor("source", loop) if isinstance(batches, AsyncIterable) else None
         self._thread = SerialExecutor("source")
 
     def next(self) -> Any:
-        return self._thread.call(self._next)
+        return self._loop.call(self._next_async) if self._loop else self._thread.call(self._next)
 
     def close(self) -> None:
-        """Waits until the source does not run."""
-        self._thread.call(self._close)
-        self._thread.end()
+        """Waits until a plain source does not run, and cancels an async one."""
+        if self._loop:
+            self._loop.cancel()
+            self._loop.call(self._close_async)
+            self._loop.end()
+        else:
+            self._thread.call(self._close)
+            self._thread.end()
 
     def _next(self) -> Any:
         if self._iterator is None:
             self._iterator = iter(self._batches)
         return next(self._iterator, _END)
 
-    def _close(self) -> None:
-        if isinstance(self._iterator, Generator):
-            self._iterator.close()
-
-
-class _AsyncBatches:
-    def __init__(self, batches: AsyncIterable[Any], loop: AbstractEventLoop | None) -> None:
-        self._batches = batches
-        self._iterator: AsyncIterator[Any] | None = None
-        self._loop = LoopExecutor("source", loop)
-
-    def next(self) -> Any:
-        return self._loop.call(self._next)
-
-    def close(self) -> None:
-        self._loop.cancel()
-        self._loop.call(self._close)
-        self._loop.end()
-
-    async def _next(self) -> Any:
+    async def _next_async(self) -> Any:
         if self._iterator is None:
             self._iterator = aiter(self._batches)
         return await anext(self._iterator, _END)
 
-    async def _close(self) -> None:
+    def _close(self) -> None:
+        if isinstance(self._iterator, Generator):
+            self._iterator.close()
+
+    async def _close_async(self) -> None:
         if isinstance(self._iterator, AsyncGenerator):
             await self._iterator.aclose()
 
@@ -190,32 +176,6 @@ def _checked(batch: Any) -> list[Any]:
     if not isinstance(batch, list | tuple):
         raise TypeError(f"a source must yield lists of updates, not {type(batch).__name__}")
     return list(batch)
-
-
-class SerialExecutor:
-    """Runs plain functions on one thread, in order. A call that never returns does not keep the process alive."""
-
-    def __init__(self, name: str) -> None:
-        self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
-        Thread(target=self._serve, name=name, daemon=True).start()
-
-    def call(self, function: Callable[[], Any]) -> Any:
-        """Returns its result or raises its error."""
-        result: Future[Any] = Future()
-        self._calls.put((function, result))
-        return result.result()
-
-    def end(self) -> None:
-        """Ends the thread after the calls that were made before."""
-        self._calls.put(None)
-
-    def _serve(self) -> None:
-        while work := self._calls.get():
-            function, result = work
-            try:
-                result.set_result(function())
-            except BaseException as error:  # the caller gets every outcome
-                result.set_exception(error)
 
 
 class LoopExecutor:

@@ -23,7 +23,7 @@ from chatlanes.settings import Settings
 from chatlanes.updates import check_order_by
 from chatlanes.updates.collecting import grouping
 from chatlanes.updates.connection import connect_to
-from chatlanes.updates.intake import Intake
+from chatlanes.updates.intake import TIMEOUT_S, Intake
 from chatlanes.updates.words import WORDS
 
 log = logging.getLogger("poller")
@@ -57,7 +57,9 @@ def poller_of(settings: Settings, stop: Stop, given: CustomEndpoints = STANDARD)
         telegram_retry, redis_retry = telegram_retry_of(settings, stop), redis_retry_of(stop)
         # Telegram first, because a wrong token is the most common mistake.
         telegram = None if given.source is not None else _telegram(settings, telegram_retry, resources)
-        intake = None if given.sink is not None else resources.enter_context(closing(intake_of(settings, redis_retry)))
+        intake = None if given.sink is not None else redis_retry.call(lambda: intake_of(settings))
+        if intake:
+            resources.callback(intake.close)
         # The election uses the Redis of the lanes. Only Telegram as a source may have several pollers.
         lead = _lead(settings, stop, redis_retry, resources) if telegram and intake else None
         filtering, progress = Filter(settings), Progress(of_telegram=telegram is not None)
@@ -102,9 +104,9 @@ def redis_advice(error: Exception) -> str:
     return "start Redis there, or set REDIS_URL to where it runs"
 
 
-def intake_of(settings: Settings, redis_retry: Retry) -> Intake:
-    """The intake, once Redis answers. Logs how durable Redis is. Raises ServerUnfit, Stopping."""
-    intake = redis_retry.call(lambda: Intake.connect(settings))
+def intake_of(settings: Settings, timeout_s: float = TIMEOUT_S) -> Intake:
+    """Connects to Redis, and logs how durable it is. Raises RedisError, ServerUnfit."""
+    intake = Intake.connect(settings, timeout_s)
     log.log(logging.INFO if intake.durability.safe else logging.WARNING, "%s", intake.durability)
     for sentence in intake.advice:
         log.warning("%s", sentence)

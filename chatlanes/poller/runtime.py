@@ -15,6 +15,8 @@ import random
 import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
 from threading import TIMEOUT_MAX, Event, Lock, Thread, current_thread
 from typing import Any, TypeVar
 
@@ -142,6 +144,45 @@ class Stop:
 
     def _in_flight_until_s(self, grace_s: float) -> float:
         return self._requested_at_s + (max(grace_s + self._extra_s, 0.0) if grace_s else 0.0)
+
+
+class SerialExecutor:
+    """Runs plain functions on one daemon thread, in order: a call that never returns does not keep the process alive.
+
+    The thread starts with the first call, and again in a child that was forked.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
+        self._thread: Thread | None = None
+
+    def submit(self, function: Callable[[], T]) -> Future[T]:
+        """Its future result or error."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = Thread(target=self._serve, name=self._name, daemon=True)
+            self._thread.start()
+        result: Future[T] = Future()
+        self._calls.put((function, result))
+        return result
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Returns its result or raises its error."""
+        return self.submit(function).result()
+
+    def end(self) -> None:
+        """Ends the thread after the calls that were made before."""
+        self._calls.put(None)
+
+    def _serve(self) -> None:
+        while work := self._calls.get():
+            function, result = work
+            if not result.set_running_or_notify_cancel():
+                continue
+            try:
+                result.set_result(function())
+            except BaseException as error:  # the caller gets every outcome
+                result.set_exception(error)
 
 
 def delay_s(failures: int, longest_s: float, spread: float, retry_after_s: float | None = None) -> float:

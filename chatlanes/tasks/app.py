@@ -205,14 +205,11 @@ def use_app_of_project(instance: Any, **_: Any) -> None:
 
 
 @signals.celeryd_after_setup.connect(weak=False)
-def start_traces(sender: str, **_: Any) -> None:
-    """Runs after the bot is imported, because the bot may set up tracing itself, and before the pool forks."""
-    traces.start("worker", settings(), sender)
-
-
 @signals.worker_process_init.connect(weak=False)
-def start_traces_in_child(sender: str, **_: Any) -> None:
-    """For children that are spawned, not forked, and so inherit nothing."""
+def start_traces(sender: str, **_: Any) -> None:
+    """Runs after the bot is imported, because the bot may set up tracing itself, and before the pool forks; again in a
+    child, because one that is spawned inherits nothing.
+    """
     traces.start("worker", settings(), sender)
 
 

@@ -23,7 +23,7 @@ from chatlanes.broadcasts import FEED_TASK, Broadcasts, Call, Feeder, Reason, de
 from chatlanes.tasks.app import app
 from chatlanes.tasks.bots import ServedBot, bots, call_hook
 from chatlanes.tasks.settings import secrets
-from chatlanes.tasks.settlement import Bury, commit, decision_for, fit_for_celery, park
+from chatlanes.tasks.settlement import commit, decision_for, fit_for_celery, park
 
 logger = get_task_logger(__name__)
 
@@ -78,7 +78,7 @@ class Recipient:
         """Called when a run has failed. After the last attempt, the message is settled with a result instead of buried,
         and the error is raised.
         """
-        if isinstance(decision_for(self._served, self._delivery, error), Bury):
+        if decision_for(self._served, self._delivery, error) is None:
             detail = f"{type(error).__name__}: {error}"
             commit(self._delivery, self._broadcasts.result(self._id, self._chat, Reason.FAILED, detail))
             raise fit_for_celery(error, secrets()) from None

@@ -39,7 +39,7 @@ from chatlanes.logs import Ids, about
 from chatlanes.logs.errors import own_frames, problem_of, stack_of
 from chatlanes.tasks.bots import ServedBot, call_hook
 from chatlanes.tasks.settings import HARD_LIMIT_AFTER_S, secrets
-from chatlanes.tasks.settlement import Bury, RetryIn, decision_for
+from chatlanes.tasks.settlement import decision_for
 
 logger = get_task_logger(__name__)
 
@@ -129,29 +129,24 @@ def evict(app: Celery, limits: Limits, request: Any, served: ServedBot, ctx: Con
     )
     problem = problem_of(error, delivery.attempt, secrets())
     problem["traceback"] = limits.where() or problem["traceback"]
-    decision = take_back(served, delivery, error, problem)
-    if decision is None:
+    if not take_back(served, delivery, error, problem):
         return
     logger.warning("%s: %s. Its slot stays occupied until it ends.", delivery.id, error)
-    call_hook(show_eviction, app, request, decision, problem)
+    call_hook(show_eviction, app, request, problem, decision_for(served, delivery, error))
     call_hook(served.bot.on_error, replace(ctx, api=Calls(served.api)), error)
 
 
-def take_back(
-    served: ServedBot, delivery: lanes.Delivery, error: Exception, problem: dict[str, Any]
-) -> RetryIn | Bury | None:
-    """Evict the update, to be retried or buried. None if the handler had ended, or if no attempt is counted."""
+def take_back(served: ServedBot, delivery: lanes.Delivery, error: Exception, problem: dict[str, Any]) -> bool:
+    """Evict the update, to be retried or buried. False if the handler had ended, or if no attempt is counted."""
     if delivery.is_cut_off:  # a Redis outage used up the time; that is not a failure of the handler
         delivery.evict(delay_s=None, problem=None)
-        return None
-    decision = decision_for(served, delivery, error)
-    delay_s = None if isinstance(decision, Bury) else decision.seconds
-    return decision if delivery.evict(delay_s=delay_s, problem=problem) else None
+        return False
+    return delivery.evict(delay_s=decision_for(served, delivery, error), problem=problem)
 
 
-def show_eviction(app: Celery, request: Any, decision: RetryIn | Bury, problem: dict[str, Any]) -> None:
+def show_eviction(app: Celery, request: Any, problem: dict[str, Any], delay_s: float | None) -> None:
     """Send the event to Flower: Celery sends none when the evicted handler ends."""
-    kind = "task-failed" if isinstance(decision, Bury) else "task-retried"
+    kind = "task-failed" if delay_s is None else "task-retried"
     with app.events.default_dispatcher(hostname=request.hostname) as dispatcher:
         dispatcher.send(
             kind,

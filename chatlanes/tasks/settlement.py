@@ -6,9 +6,9 @@ RedisAway when Redis does not answer; the update is then released without counti
 """
 
 import pickle
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NoReturn
 
 from celery.exceptions import Ignore, Reject, Retry
 
@@ -28,36 +28,37 @@ LONGEST_BACKOFF_S = 60.0
 LARGEST_PICKLED, LONGEST_SHOWN = 64 * 1024, 2 * LONGEST_MESSAGE
 
 
-@dataclass(frozen=True)
-class RetryIn:
-    """Retry after this many seconds, still first in its lanes."""
+def decide(attempt: int, settings: Settings, *, is_final: bool = False) -> float | None:
+    """The delay in seconds after which an update is retried, still first in its lanes; None: it is buried.
 
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Bury:
-    """Do not retry: move it to the dead letters."""
-
-
-def decide(attempt: int, settings: Settings, *, is_final: bool = False) -> RetryIn | Bury:
-    """Decide after the `attempt`th failure (1, 2, …). `is_final`: another attempt could not succeed."""
+    `attempt` is the number of the failure (1, 2, …). `is_final`: another attempt could not succeed.
+    """
     if is_final or attempt >= settings.max_attempts:
-        return Bury()
-    return RetryIn(min(settings.retry_backoff * 2 ** (attempt - 1), LONGEST_BACKOFF_S))
+        return None
+    return min(settings.retry_backoff * 2 ** (attempt - 1), LONGEST_BACKOFF_S)
+
+
+def _record(delivery: lanes.Delivery, write: Callable[[], Outcome], what: str, end: str, cause: Any = None) -> None:
+    """Write the outcome. Raises Reject if that could not be written to Redis, and Ignore if the lease was lost.
+
+    Celery acknowledges a task that raised any other error: an update whose failure is not recorded would be lost.
+    Reject releases it, as if this process had died. If the write has happened, the update is gone, and releasing it
+    changes nothing.
+    """
+    try:
+        outcome = write()
+    except lanes.RedisAway:
+        raise
+    except Exception as trouble:
+        raise Reject(f"could not {what}: {trouble}", requeue=True) from cause or trouble
+    if outcome is Outcome.LOST:
+        raise Ignore(f"the lease of {delivery.id} was lost before {end}") from cause
 
 
 def commit(delivery: lanes.Delivery, writes: Sequence[Write] = (), *, skipped: bool = False) -> None:
     """Settle the update. Raises Reject if that could not be written to Redis, and Ignore if the lease was lost."""
-    try:
-        outcome = delivery.commit(writes, skipped=skipped)
-    except lanes.RedisAway:
-        raise
-    except Exception as trouble:
-        # The commit may have happened: then the update is gone, and releasing it changes nothing.
-        raise Reject(f"could not record in Redis that {delivery.id} is done: {trouble}", requeue=True) from trouble
-    if outcome is Outcome.LOST:
-        raise Ignore(f"the lease of {delivery.id} was lost before its handler ended")
+    write = partial(delivery.commit, writes, skipped=skipped)
+    _record(delivery, write, f"record in Redis that {delivery.id} is done", "its handler ended")
 
 
 def ending_of(error: BaseException) -> traces.Ending:
@@ -74,7 +75,7 @@ def ending_of(error: BaseException) -> traces.Ending:
     return traces.Ending({"outcome": "buried" if isinstance(error, Exception) else "interrupted"}, error)
 
 
-def decision_for(served: ServedBot, delivery: lanes.Delivery, error: Exception) -> RetryIn | Bury:
+def decision_for(served: ServedBot, delivery: lanes.Delivery, error: Exception) -> float | None:
     return decide(
         delivery.attempt, served.settings, is_final=isinstance(error, (*served.bot.never_retry, NoHandlerError))
     )
@@ -82,24 +83,16 @@ def decision_for(served: ServedBot, delivery: lanes.Delivery, error: Exception) 
 
 def fail(served: ServedBot, delivery: lanes.Delivery, error: Exception, secrets: Secrets) -> NoReturn:
     """Retry or bury the update, and report that to Celery, which reports it to Flower. Always raises."""
-    decision = decision_for(served, delivery, error)
+    delay_s = decision_for(served, delivery, error)
     problem, reported = problem_of(error, delivery.attempt, secrets), fit_for_celery(error, secrets)
-    try:
-        if isinstance(decision, Bury):
-            outcome = delivery.bury(problem)
-        else:
-            outcome = delivery.retry(delay_s=decision.seconds, problem=problem)
-    except lanes.RedisAway:
-        raise
-    except Exception as trouble:
-        # The failure is not recorded, and Celery acknowledges a task that raised: the update would be lost. Reject
-        # releases it, as if this process had died.
-        raise Reject(f"could not record in Redis that {delivery.id} failed: {trouble}", requeue=True) from reported
-    if outcome is Outcome.LOST:
-        raise Ignore(f"the lease of {delivery.id} was lost before its handler failed") from reported
-    if isinstance(decision, Bury):
+    if delay_s is None:
+        write = partial(delivery.bury, problem)
+    else:
+        write = partial(delivery.retry, delay_s=delay_s, problem=problem)
+    _record(delivery, write, f"record in Redis that {delivery.id} failed", "its handler failed", reported)
+    if delay_s is None:
         raise reported
-    raise Retry(exc=reported, when=decision.seconds) from reported
+    raise Retry(exc=reported, when=delay_s) from reported
 
 
 def interrupted(delivery: lanes.Delivery) -> NoReturn:
@@ -111,14 +104,8 @@ def interrupted(delivery: lanes.Delivery) -> NoReturn:
 
 def park(delivery: lanes.Delivery, delay_s: float, why: Exception) -> NoReturn:
     """Park the update, which counts no attempt, and report the reason to Celery. Always raises."""
-    try:
-        outcome = delivery.park(delay_s=delay_s, kind=type(why).__name__, reason=str(why))
-    except lanes.RedisAway:
-        raise
-    except Exception as trouble:
-        raise Reject(f"could not park {delivery.id} in Redis: {trouble}", requeue=True) from why
-    if outcome is Outcome.LOST:
-        raise Ignore(f"the lease of {delivery.id} was lost before it was parked") from why
+    write = partial(delivery.park, delay_s=delay_s, kind=type(why).__name__, reason=str(why))
+    _record(delivery, write, f"park {delivery.id} in Redis", "it was parked", why)
     raise Retry(exc=why, when=round(delay_s, 1))
 
 

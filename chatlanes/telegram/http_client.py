@@ -186,8 +186,6 @@ _current_request: ContextVar[_Request] = ContextVar("request")
 class _Connection:
     """Mixed into every kind of urllib3 connection: plain, TLS, or through a proxy."""
 
-    _head: bytes | None = b""  #: not sent yet; None: the head comes next
-
     def request(self: Any, *arguments: Any, **options: Any) -> None:
         """Connect first, so that `before_send` runs immediately before the bytes are sent."""
         request = _current_request.get()
@@ -196,29 +194,11 @@ class _Connection:
         if request.before_send:
             request.before_send()
         request.is_sent = True
-        self._head = b""
         super().request(*arguments, **options)  # type: ignore[misc]
-        self._send_head()  # of a request without a body
-
-    def endheaders(self, *arguments: Any, **options: Any) -> None:
-        """Keep the head until the body follows, so that a small request is one packet: the server reads it at once."""
-        self._head = None
-        super().endheaders(*arguments, **options)  # type: ignore[misc]
 
     def send(self, data: Any) -> None:
-        if self._head is None:
-            self._head = data
-            return
-        if len(data) < PIECE_BYTES:
-            data, self._head = self._head + data, b""
-        self._send_head()
         for at in range(0, len(data), PIECE_BYTES):
             super().send(memoryview(data)[at : at + PIECE_BYTES])  # type: ignore[misc]
-
-    def _send_head(self) -> None:
-        head, self._head = self._head, b""
-        if head:
-            super().send(head)  # type: ignore[misc]
 
     def response_class(self, sock: Any, *arguments: Any, **options: Any) -> http.client.HTTPResponse:
         """Also used for a proxy's response to CONNECT."""

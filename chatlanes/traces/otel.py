@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import wraps
-from types import TracebackType
+from importlib.metadata import entry_points
 from typing import Any, Final, ParamSpec, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -26,6 +28,9 @@ from opentelemetry.context import (
     get_current,
     set_value,
 )
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import (
     Link,
@@ -47,8 +52,16 @@ from chatlanes.logs.errors import problem_of
 from chatlanes.logs.ids import TRACE, Ids
 from chatlanes.logs.redaction import Secrets
 from chatlanes.settings import Settings
-from chatlanes.traces.interface import NO_BATCH, NO_SPAN, Describe, NoBatch, NoSpan, RunningUpdate, Traces
-from chatlanes.traces.provider import Provider
+from chatlanes.traces import (
+    NO_BATCH,
+    NO_SPAN,
+    Describe,
+    NoBatch,
+    NoSpan,
+    Traces,
+    exporters,
+    protocol,
+)
 
 log = logging.getLogger("chatlanes")
 
@@ -64,6 +77,16 @@ OURS = "chatlanes."
 _UNSAMPLED: Final = "0"
 
 _format, _ids = TraceContextTextMapPropagator(), RandomIdGenerator()
+
+GROUP = "opentelemetry_traces_exporter"
+#: OTLP has an exporter for each protocol.
+BY_PROTOCOL = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
+
+#: Spans that may wait to be sent; more are dropped. A poller that catches up makes thousands per second.
+QUEUE = 8_192
+QUEUE_SIZE = "OTEL_BSP_MAX_QUEUE_SIZE"
+
+MakeExporter = Callable[[], SpanExporter]
 
 _logged: set[str] = set()
 
@@ -105,7 +128,7 @@ class Otel(Traces):
         return Batch(self._provider.tracer(), self._secrets)
 
     @harmless(NO_SPAN)
-    def running(self, request: Any, update: RunningUpdate, delivery: Delivery | None, describe: Describe) -> NoSpan:
+    def running(self, request: Any, update: Any, delivery: Delivery | None, describe: Describe) -> NoSpan:
         carried = request.get(TRACE)
         if carried == _UNSAMPLED:
             return Within(under(_unsampled()))
@@ -179,13 +202,9 @@ class Batch(NoBatch):
     def appended(self, answer: Appended) -> None:
         self._answer = answer
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> bool | None:
-        if not self._created or (self._answer and not self._answer.added):
-            return None
-        self._end_all(error)
-        return None
+    def __exit__(self, kind: object, error: BaseException | None, at: object) -> None:
+        if self._created and (self._answer is None or self._answer.added):
+            self._end_all(error)
 
     @harmless()
     def _end_all(self, error: BaseException | None) -> None:
@@ -219,11 +238,8 @@ class Within(NoSpan):
         self._token = attach(self._context)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> bool | None:
+    def __exit__(self, kind: object, error: BaseException | None, at: object) -> None:
         detach(self._token)
-        return None
 
 
 class OneSpan(Within):
@@ -239,14 +255,11 @@ class OneSpan(Within):
     def set(self, **fields: Any) -> None:
         self._span.set_attributes(ours(fields))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> bool | None:
+    def __exit__(self, kind: object, error: BaseException | None, at: object) -> None:
         try:
             self._end(error)
         finally:
             super().__exit__(kind, error, at)
-        return None
 
     @harmless()
     def _end(self, error: BaseException | None) -> None:
@@ -311,3 +324,82 @@ def _unsampled() -> Span:
     """A context in which nothing is recorded: samplers follow the decision of the parent."""
     context = SpanContext(_ids.generate_trace_id(), _ids.generate_span_id(), True, TraceFlags.get_default())
     return NonRecordingSpan(context)
+
+
+# -- the provider
+
+
+class Provider:
+    """The provider of spans: the one that the program has set up, or one configured by OpenTelemetry's variables.
+
+    Guarantees one provider for each process, created at its first span: a forked child has its own, with its own
+    connections and thread. `part` and `instance` name a process if the variables do not.
+    """
+
+    def __init__(self, part: str, instance: str, env: Mapping[str, str]) -> None:
+        """Raises ValueError for an exporter that is not installed, with the package to install."""
+        self._resource = {"service.name": f"chatlanes-{part}", "service.instance.id": instance}
+        self._made = [_exporter(name, env) for name in exporters(env)]
+        self._lock = threading.Lock()
+        self._mine: tuple[int, trace.Tracer] | None = None
+        self._own: TracerProvider | None = None
+        # A child forked while the lock was held could never make its own.
+        os.register_at_fork(after_in_child=self._forget)
+
+    def tracer(self) -> trace.Tracer:
+        """The tracer of this process."""
+        mine = self._mine
+        if mine is None:
+            with self._lock:
+                mine = self._mine = self._mine or (os.getpid(), self._make())
+        return mine[1]
+
+    def stop(self, within_s: float) -> None:
+        """Send the remaining spans; a collector that does not answer is not waited for."""
+        if self._mine is None:
+            return
+        ending = self._own.shutdown if self._own else getattr(trace.get_tracer_provider(), "force_flush", lambda: None)
+        thread = threading.Thread(target=ending, name="traces", daemon=True)
+        thread.start()
+        thread.join(within_s)
+
+    def _forget(self) -> None:
+        self._lock, self._mine, self._own = threading.Lock(), None, None
+
+    def _make(self) -> trace.Tracer:
+        if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+            # At exit it would wait for its collector.
+            self._own = TracerProvider(resource=self._resource_here(), shutdown_on_exit=False)
+            for make in self._made:
+                size = None if os.environ.get(QUEUE_SIZE) else QUEUE
+                self._own.add_span_processor(BatchSpanProcessor(make(), max_queue_size=size))
+            trace.set_tracer_provider(self._own)  # for the bot's own spans, too
+        return trace.get_tracer("chatlanes")
+
+    def _resource_here(self) -> Resource:
+        given = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+        is_named = "service.name=" in given or os.environ.get("OTEL_SERVICE_NAME")
+        unsaid = {name: value for name, value in self._resource.items() if value and f"{name}=" not in given}
+        if is_named:
+            unsaid.pop("service.name", None)
+        return Resource.create({**unsaid, "process.pid": os.getpid()})
+
+
+def _exporter(name: str, env: Mapping[str, str]) -> MakeExporter:
+    """Raises ValueError."""
+    if name == "console":
+        # One line per span. Not sys.stdout, which a worker redirects to its log.
+        return lambda: ConsoleSpanExporter(out=sys.__stdout__ or sys.stdout, formatter=_line)
+    way = protocol(env)
+    known = BY_PROTOCOL.get(way, way) if name == "otlp" else name
+    found = list(entry_points(group=GROUP, name=known))
+    if not found:
+        of = f"OTEL_EXPORTER_OTLP_PROTOCOL={way}" if name == "otlp" else f"OTEL_TRACES_EXPORTER={name}"
+        package = f"opentelemetry-exporter-{known.replace('_', '-')}"
+        raise ValueError(f"{of}: no such exporter is installed; pip install {package}, or name one that is")
+    made: MakeExporter = found[0].load()
+    return made
+
+
+def _line(span: Any) -> str:
+    return str(span.to_json(indent=None)) + os.linesep

@@ -30,7 +30,7 @@ from celery_lanes.protocol.envelope import pack_task
 from chatlanes import traces
 from chatlanes.logs.ids import TRACE
 from chatlanes.settings import Settings
-from chatlanes.traces.interface import NoBatch
+from chatlanes.traces import NoBatch
 from chatlanes.updates.collecting import grouping
 from chatlanes.updates.connection import connect_to
 from chatlanes.updates.parsing import CutUpdate, ParsedUpdate, parse
@@ -41,7 +41,7 @@ from chatlanes.updates.words import WORDS
 #: The name of the task in chatlanes/tasks/update.py; importing that would build the Celery app.
 TASK = "tasks.update"
 #: Celery's body: args, kwargs, and what may follow a task (celery.app.amqp.AMQP.as_task_v2).
-_BODY = b'[[%s],{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]'
+BODY = b'[[%s],{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]'
 #: For each reply of Redis. Longer than an append waits for the disk or for replicas.
 TIMEOUT_S = 10.0
 #: Larger numbers lose digits in Lua. Telegram's ids have 32 bits.
@@ -86,8 +86,8 @@ class Intake:
         self._express = settings.express_queue
 
     @classmethod
-    def connect(cls, settings: Settings) -> Intake:
-        return cls(connect_to(settings, TIMEOUT_S), settings)
+    def connect(cls, settings: Settings, timeout_s: float = TIMEOUT_S) -> Intake:
+        return cls(connect_to(settings, timeout_s), settings)
 
     @property
     def durability(self) -> Durability:
@@ -175,7 +175,7 @@ class Intake:
 
 def pack_update(described: str, content: bytes, **headers: str) -> bytes:
     """The stored form of a message that runs the bot on this content, which is JSON."""
-    return pack_task(TASK, described, _BODY % content, **headers)
+    return pack_task(TASK, described, BODY % content, **headers)
 
 
 def _describe(parsed: ParsedUpdate, number: int) -> str:

@@ -77,7 +77,7 @@ SENTENCES: dict[str, set[str]] = {
     "chatlanes/settings/reading.py": {"_line"},
     "chatlanes/settings/spelling.py": {"misspelled", "_read"},
     "chatlanes/telegram/methods.py": {"check_method"},
-    "chatlanes/traces/provider.py": {"_exporter"},
+    "chatlanes/traces/otel.py": {"_exporter"},
     "chatlanes/updates/deployments.py": {"sentence"},
     "chatlanes/updates/queues.py": {"left_behind", "unknown"},
 }

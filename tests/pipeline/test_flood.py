@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery_lanes.monitoring import inspection
 from celery_lanes.protocol import keys
-from chatlanes.telegram.flood.inspection import flood_counts
+from chatlanes.telegram.flood.keys import flood_counts
 from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import BOT_ID, Pipeline, message
 from tests.support.waiting import until

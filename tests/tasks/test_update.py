@@ -32,7 +32,7 @@ from chatlanes.tasks import bots as served_bots
 from chatlanes.tasks import limits, settlement, update
 from chatlanes.tasks.bots import Bots, ServedBot
 from chatlanes.tasks.limits import Enforcer, Limits
-from chatlanes.tasks.settlement import Bury, RetryIn, decide
+from chatlanes.tasks.settlement import decide
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.flood import Gate
 from chatlanes.telegram.flood.parking import FloodWait, Parking, ParkUpdate
@@ -59,36 +59,36 @@ def settings_of(**given: object) -> Settings:
 
 
 @pytest.mark.parametrize(
-    ("attempt", "given", "decision"),
+    ("attempt", "given", "delay_s"),
     [
-        (1, {}, RetryIn(1)),
-        (2, {}, RetryIn(2)),
-        (3, {}, RetryIn(4)),
-        (4, {}, RetryIn(8)),
-        (5, {}, Bury()),
-        (6, {}, Bury()),
-        (1, {"MAX_ATTEMPTS": 1}, Bury()),
-        (1, {"RETRY_BACKOFF": 0}, RetryIn(0)),
-        (3, {"RETRY_BACKOFF": 0.5}, RetryIn(2)),
-        (6, {"MAX_ATTEMPTS": 1000}, RetryIn(32)),
-        (7, {"MAX_ATTEMPTS": 1000}, RetryIn(60)),
-        (999, {"MAX_ATTEMPTS": 1000}, RetryIn(60)),
-        (1000, {"MAX_ATTEMPTS": 1000}, Bury()),
+        (1, {}, 1),
+        (2, {}, 2),
+        (3, {}, 4),
+        (4, {}, 8),
+        (5, {}, None),
+        (6, {}, None),
+        (1, {"MAX_ATTEMPTS": 1}, None),
+        (1, {"RETRY_BACKOFF": 0}, 0),
+        (3, {"RETRY_BACKOFF": 0.5}, 2),
+        (6, {"MAX_ATTEMPTS": 1000}, 32),
+        (7, {"MAX_ATTEMPTS": 1000}, 60),
+        (999, {"MAX_ATTEMPTS": 1000}, 60),
+        (1000, {"MAX_ATTEMPTS": 1000}, None),
     ],
 )
 def test_failures_are_retried_with_backoff_and_then_buried(
-    attempt: int, given: dict[str, object], decision: RetryIn | Bury
+    attempt: int, given: dict[str, object], delay_s: float | None
 ) -> None:
-    assert decide(attempt, settings_of(**given)) == decision
+    assert decide(attempt, settings_of(**given)) == delay_s
 
 
 def test_final_failure_is_buried_at_once() -> None:
-    assert decide(1, settings_of(MAX_ATTEMPTS=1000), is_final=True) == Bury()
+    assert decide(1, settings_of(MAX_ATTEMPTS=1000), is_final=True) is None
 
 
 def test_backoff_is_limited_for_any_number_of_attempts() -> None:
     settings = settings_of(MAX_ATTEMPTS=1000, RETRY_BACKOFF=60)
-    assert {decide(attempt, settings) for attempt in range(1, 1000)} == {RetryIn(60)}
+    assert {decide(attempt, settings) for attempt in range(1, 1000)} == {60}
 
 
 def raised(error: BaseException, cause: BaseException | None = None) -> BaseException:
@@ -355,9 +355,7 @@ class EvictionReports(NamedTuple):
 @pytest.fixture
 def reports(monkeypatch: pytest.MonkeyPatch) -> EvictionReports:
     reports = EvictionReports([], [])
-    monkeypatch.setattr(
-        limits, "show_eviction", lambda app, request, decision, problem: reports.celery.append(decision)
-    )
+    monkeypatch.setattr(limits, "show_eviction", lambda app, request, problem, delay_s: reports.celery.append(delay_s))
     return reports
 
 
@@ -373,7 +371,7 @@ def evict(delivery: Delivery, redis_url: str, reports: EvictionReports) -> Conte
 
 @pytest.mark.parametrize(
     ("failed", "states", "decision"),
-    [(0, ("delayed", "waiting"), RetryIn(60)), (2, ("buried", "ready"), Bury())],
+    [(0, ("delayed", "waiting"), 60), (2, ("buried", "ready"), None)],
 )
 def test_evicted_update_is_retried_or_buried(
     lanes: Lanes,

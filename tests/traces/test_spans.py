@@ -22,7 +22,7 @@ from chatlanes.tasks import settlement
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.errors import BadRequest, NetworkError, TooManyRequests
 from chatlanes.telegram.flood.parking import FloodWait, ParkUpdate
-from chatlanes.traces.interface import NoSpan
+from chatlanes.traces import NoSpan
 from chatlanes.traces.otel import Otel
 
 CTX = Context({"update_id": 7, "message": {"chat": {"id": -5}}}, BotApi("http://127.0.0.1", ""), attempt=2)

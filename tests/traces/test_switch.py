@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chatlanes.traces.switch import are_wanted, exporters, protocol
+from chatlanes.traces import are_wanted, exporters, protocol
 from tests.tasks.test_celery_app import says
 
 pytestmark = pytest.mark.slow

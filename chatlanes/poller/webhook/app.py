@@ -40,7 +40,7 @@ from chatlanes.updates.connection import connect_to
 
 log = logging.getLogger("poller")
 
-#: Key in the state of an ASGI scope: the Peer of the request, if `serving` serves it.
+#: Key in the state of an ASGI scope: the connection of the request, if `serving` serves it.
 PEER = "chatlanes.peer"
 #: For /readyz, which proxies call often. A receiver whose Redis answers more slowly is not ready.
 READY_WITHIN_S = 1.0
@@ -65,7 +65,20 @@ def receiver_of(settings: Settings) -> tuple[ASGIApp, list[Hook]]:
         except (RedisError, OSError):
             return False
 
-    return application(hooks, is_ready), hooks
+    is_ready_now = Readiness(is_ready)
+
+    async def healthz(request: Request) -> Response:
+        return PlainTextResponse("alive\n")
+
+    async def readyz(request: Request) -> Response:
+        if await is_ready_now():
+            return PlainTextResponse("ready\n")
+        return PlainTextResponse("Redis does not answer\n", 503)
+
+    health = [Route("/healthz", healthz), Route("/readyz", readyz)]
+    app = Starlette(routes=[*(Route(hook.path, hook, methods=["POST"]) for hook in hooks), *health])
+    app.router.redirect_slashes = False  # Telegram follows no redirect
+    return CloseUnread(app), hooks
 
 
 def webhook(app: ASGIApp, settings: Settings) -> ASGIApp:
@@ -119,28 +132,9 @@ def secret_of(bot: Settings) -> str:
     return secret_from(bot.token)
 
 
-def application(hooks: Iterable[Hook], is_ready: Callable[[], bool]) -> ASGIApp:
-    """`is_ready` is called on a thread, because it may block for a moment."""
-
-    is_ready_now = Readiness(is_ready)
-
-    async def healthz(request: Request) -> Response:
-        return PlainTextResponse("alive\n")
-
-    async def readyz(request: Request) -> Response:
-        if await is_ready_now():
-            return PlainTextResponse("ready\n")
-        return PlainTextResponse("Redis does not answer\n", 503)
-
-    health = [Route("/healthz", healthz), Route("/readyz", readyz)]
-    app = Starlette(routes=[*(Route(hook.path, hook, methods=["POST"]) for hook in hooks), *health])
-    app.router.redirect_slashes = False  # Telegram follows no redirect
-    return CloseUnread(app)
-
-
 @dataclass
 class Readiness:
-    """The answer to /readyz, asked for once for all requests of READY_EVERY_S."""
+    """The answer to /readyz, asked for once for all requests of READY_EVERY_S, on a thread: `ask` may block."""
 
     ask: Callable[[], bool]
     _asked_at_s: float = field(default=float("-inf"), init=False)

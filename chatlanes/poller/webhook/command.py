@@ -5,11 +5,15 @@ until it does. `info` has a line for each problem, which says what to do.
 """
 
 import logging
+import os
 import socket
+import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from threading import Thread
 from typing import Any
 
 import click
@@ -17,12 +21,11 @@ from redis.exceptions import RedisError
 
 from chatlanes.logs.foreign_text import one_line
 from chatlanes.poller.bot_api import Telegram, TelegramTroubleError, TokenRefusedError
-from chatlanes.poller.factory import check
+from chatlanes.poller.factory import check, intake_of
 from chatlanes.poller.program import given_log_options, log_options, run
-from chatlanes.poller.runtime import Stop
+from chatlanes.poller.runtime import Stop, Stopping
 from chatlanes.poller.webhook.app import path_of, receiver_of, secret_of, url_of
-from chatlanes.poller.webhook.intake import connected
-from chatlanes.poller.webhook.processes import ReceiverProcesses, inherited
+from chatlanes.poller.webhook.intake import REDIS_ANSWERS_WITHIN_S
 from chatlanes.poller.webhook.serving import CannotListenError, describe, listener, serve
 from chatlanes.settings import Settings, SettingsError
 from chatlanes.updates.deployments import present
@@ -31,6 +34,14 @@ log = logging.getLogger("poller")
 
 #: Of `webhook info`: two addresses fit.
 LONGEST_ROW = 5_000
+
+CHECK_EVERY_S = 0.2
+#: A process that dies at its start must not keep the machine busy with restarts.
+RESTART_AFTER_S = 1.0
+#: Longer than a process takes to answer the requests in progress.
+STOP_WITHIN_S = 10.0
+#: Exit codes after which a restart would fail too.
+FINAL = (1, 2)
 
 
 @log_options
@@ -133,7 +144,7 @@ def _begin(settings: Settings, stop: Stop, workers: int) -> int:
 def _check_redis(settings: Settings) -> None:
     """Raises ServerUnfit."""
     try:
-        connected(settings).close()
+        intake_of(settings, REDIS_ANSWERS_WITHIN_S).close()
     except (RedisError, OSError) as error:
         log.warning("Redis does not answer: %s. Updates are answered with 503 until it does", error)
 
@@ -145,6 +156,83 @@ def _serve(settings: Settings, stop: Stop, listening: socket.socket) -> int:
         hook.intake.progress.log(None)
     log.info("stopped")
     return 0
+
+
+# -- several processes
+
+
+class ReceiverProcesses:
+    """Several processes of the receiver on one listening socket, each started with these `options` and --socket.
+
+    Guarantees that a process that dies is replaced, that all end after the stop request, and that none outlives this
+    process: each has one end of a pipe whose other end only this process has.
+    """
+
+    def __init__(self, count: int, options: Sequence[str], listening: socket.socket, stop: Stop) -> None:
+        self._count = count
+        program = [sys.executable, "-m", "chatlanes.poller", "webhook"]
+        self._command = [*program, *options, f"--socket={listening.fileno()}"]
+        self._listening = listening
+        self._stop = stop
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def run(self) -> int:
+        """Runs until the stop request, or until a process ends with a FINAL code. Returns the exit code."""
+        try:
+            self._processes = [self._start() for _ in range(self._count)]
+            return self._supervise()
+        except Stopping:
+            return 0
+        finally:
+            self._end()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self._command, pass_fds=[self._listening.fileno()], stdin=subprocess.PIPE)
+
+    def _supervise(self) -> int:
+        """Raises Stopping."""
+        while True:
+            self._stop.sleep(CHECK_EVERY_S)
+            for place, process in enumerate(self._processes):
+                code = process.poll()
+                if code in FINAL:
+                    return int(code)
+                if code is not None:
+                    log.warning("a receiver process exited with %d: starting another one", code)
+                    self._stop.sleep(RESTART_AFTER_S)
+                    _close_pipe(process)
+                    self._processes[place] = self._start()
+
+    def _end(self) -> None:
+        """Sends SIGTERM and closes the pipe: each of them stops a process, in case the other one does not."""
+        for process in self._processes:
+            process.terminate()
+            _close_pipe(process)
+        give_up_at_s = time.monotonic() + STOP_WITHIN_S
+        for process in self._processes:
+            try:
+                process.wait(max(give_up_at_s - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                log.warning("a receiver process did not stop in time and was killed; Telegram sends its updates again")
+                process.kill()
+                process.wait()
+
+
+def inherited(descriptor: int, stop: Stop) -> socket.socket:
+    """In a process of `ReceiverProcesses`: the socket. Requests the stop when the parent process has ended."""
+    Thread(target=_stop_with_parent, args=(stop,), name="parent", daemon=True).start()
+    return socket.socket(fileno=descriptor)
+
+
+def _stop_with_parent(stop: Stop) -> None:
+    while os.read(0, 1):
+        pass
+    stop.request()
+
+
+def _close_pipe(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin:
+        process.stdin.close()
 
 
 # -- commands to Telegram

@@ -12,10 +12,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from queue import SimpleQueue
-from threading import Thread
+from functools import partial
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -23,10 +21,11 @@ from redis.exceptions import RedisError
 from celery_lanes.errors import ServerUnfit, complaint
 from celery_lanes.protocol import Appended
 from chatlanes.logs.ids import thread_of
+from chatlanes.poller.factory import intake_of
 from chatlanes.poller.filter import Filter
 from chatlanes.poller.progress import Progress
+from chatlanes.poller.runtime import SerialExecutor
 from chatlanes.settings import Settings
-from chatlanes.updates.connection import connect_to
 from chatlanes.updates.intake import Intake
 
 log = logging.getLogger("poller")
@@ -73,10 +72,13 @@ class GroupCommit:
     _committing: list[PendingUpdate] = field(default_factory=list, init=False)
     _working: asyncio.Task[None] | None = field(default=None, init=False)
     _due: asyncio.TimerHandle | None = field(default=None, init=False)
-    _calls: "SimpleQueue[PendingAppend]" = field(default_factory=SimpleQueue, init=False)
-    _thread: Thread | None = field(default=None, init=False)
+    _thread: SerialExecutor = field(init=False)
     _logged_at_s: float = field(default=float("-inf"), init=False)
     _trouble: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        # Its thread is a daemon, so that a Redis that does not answer cannot delay the exit.
+        self._thread = SerialExecutor(self.name)
 
     async def add(self, update: Any) -> None:
         """Returns when Redis holds the update durably. Raises NotDurableError."""
@@ -119,7 +121,7 @@ class GroupCommit:
     async def _commit(self, batch: list[PendingUpdate]) -> None:
         updates = [each.update for each in batch]
         try:
-            appended = await self._append_on_thread(updates)
+            appended = await asyncio.wrap_future(self._thread.submit(partial(self._append_logged, updates)))
         except Exception as error:  # after any error Telegram keeps the updates
             problem: Exception | None = NotDurableError(str(error))
         else:
@@ -139,28 +141,15 @@ class GroupCommit:
             self._due.cancel()
         self._due = None if due_ms is None else asyncio.get_running_loop().call_later(due_ms / 1000, self.start)
 
-    # -- the thread that waits for Redis
-
-    async def _append_on_thread(self, updates: list[Any]) -> Appended:
-        if self._thread is None or not self._thread.is_alive():  # a server may load the app before it forks
-            # A daemon, so that a Redis that does not answer cannot delay the exit.
-            self._thread = Thread(target=self._append_forever, name=self.name, daemon=True)
-            self._thread.start()
-        call = PendingAppend(updates, asyncio.get_running_loop().create_future())
-        self._calls.put(call)
-        return await call.answer
-
-    def _append_forever(self) -> None:
-        while True:
-            call = self._calls.get()
-            try:
-                appended = self.append(call.updates)
-            except Exception as error:  # the caller gets the error
-                self._failed(error)
-                call.finish(None, error)
-            else:
-                self._worked()
-                call.finish(appended, None)
+    def _append_logged(self, updates: list[Any]) -> Appended:
+        """Runs on the thread that waits for Redis, whose name is in its log lines."""
+        try:
+            appended = self.append(updates)
+        except Exception as error:
+            self._failed(error)
+            raise
+        self._worked()
+        return appended
 
     def _worked(self) -> None:
         if self._trouble:
@@ -178,25 +167,6 @@ class GroupCommit:
             f"Redis: {complaint(error)}" if is_expected else "an append failed",
             exc_info=None if is_expected else error,
         )
-
-
-@dataclass
-class PendingAppend:
-    updates: list[Any]
-    answer: asyncio.Future[Appended]
-
-    def finish(self, appended: Appended | None, error: Exception | None) -> None:
-        """Passes the outcome from the thread to the loop, unless that has ended."""
-        with suppress(RuntimeError):  # the loop is closed
-            self.answer.get_loop().call_soon_threadsafe(self._set, appended, error)
-
-    def _set(self, appended: Appended | None, error: Exception | None) -> None:
-        if self.answer.done():
-            return
-        if error:
-            self.answer.set_exception(error)
-        elif appended:
-            self.answer.set_result(appended)
 
 
 class HookIntake:
@@ -242,7 +212,7 @@ class HookIntake:
     def _append(self, updates: list[Any]) -> Appended:
         """Runs on the thread of the commits, one at a time. Raises RedisError, ServerUnfit."""
         if self._intake is None:
-            self._intake = connected(self._settings)
+            self._intake = intake_of(self._settings, REDIS_ANSWERS_WITHIN_S)
         wanted = self._filtering.admitted(updates)
         kept = set(map(id, wanted))
         dropped = [update for update in updates if id(update) not in kept]
@@ -255,12 +225,3 @@ class HookIntake:
 
     def _appended(self, appended: Appended) -> None:
         self._pending = appended.pending
-
-
-def connected(settings: Settings) -> Intake:
-    """Connects to Redis and logs how durable it is. Raises RedisError, ServerUnfit."""
-    intake = Intake(connect_to(settings, REDIS_ANSWERS_WITHIN_S), settings)
-    log.log(logging.INFO if intake.durability.safe else logging.WARNING, "%s", intake.durability)
-    for sentence in intake.advice:
-        log.warning("%s", sentence)
-    return intake

@@ -130,51 +130,35 @@ class StoppableServer(uvicorn.Server):
         return await super().on_tick(counter) or self._stop.is_requested
 
 
-@dataclass(eq=False)
-class Peer:
-    """The other end of one connection. `close` closes it at once."""
-
-    unauthenticated: "UnauthenticatedPeers"
-    close: Callable[[], None]
-    address: str = ""
-    is_malformed: bool = False
-
-    def connected(self, address: str) -> None:
-        self.address = address
-        self.unauthenticated.add(self)
-
-    def disconnected(self) -> None:
-        self.unauthenticated.remove(self)
-
-    def authenticated(self) -> None:
-        self.unauthenticated.remove(self)
-
-
 @dataclass
 class UnauthenticatedPeers:
     """Peers that have not shown a secret, by address, the oldest first."""
 
-    _by_address: dict[str, dict[Peer, None]] = field(default_factory=dict, init=False)
+    _by_address: dict[str, dict["ReceiverProtocol", None]] = field(default_factory=dict, init=False)
 
-    def add(self, peer: Peer) -> None:
+    def add(self, peer: "ReceiverProtocol") -> None:
         self._by_address.setdefault(peer.address, {})[peer] = None
 
-    def remove(self, peer: Peer) -> None:
+    def remove(self, peer: "ReceiverProtocol") -> None:
         """Removes a peer, if it is here."""
         peers = self._by_address.get(peer.address, {})
         peers.pop(peer, None)
         if not peers:
             self._by_address.pop(peer.address, None)
 
-    def next_to_close(self) -> Peer | None:
+    def next_to_close(self) -> "ReceiverProtocol | None":
         """The oldest peer of the address with the most peers; None if all peers have shown a secret."""
         most = max(self._by_address.values(), key=len, default=None)
         return next(iter(most)) if most else None
 
 
 class ReceiverProtocol(H11Protocol):
-    """Closes a connection whose request head takes longer than HEAD_WITHIN_S. The app limits the body."""
+    """Closes a connection whose request head takes longer than HEAD_WITHIN_S. The app limits the body, and finds this
+    connection in the state of its scope.
+    """
 
+    address = ""  # of the other end
+    is_malformed = False
     _head_timer: asyncio.TimerHandle | None = None
 
     def __init__(
@@ -187,14 +171,14 @@ class ReceiverProtocol(H11Protocol):
     ) -> None:
         self._unauthenticated = peers
         self._warnings = warnings
-        self._peer = Peer(peers, self._abort)
-        super().__init__(app_state={**app_state, PEER: self._peer}, **given)
+        super().__init__(app_state={**app_state, PEER: self}, **given)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         if len(self.connections) >= MOST_CONNECTIONS - 1:
             self._close_one()
         super().connection_made(transport)
-        self._peer.connected(self.client[0] if self.client else "")
+        self.address = self.client[0] if self.client else ""
+        self._unauthenticated.add(self)
         self._update_head_timer()
 
     def _close_one(self) -> None:
@@ -203,14 +187,19 @@ class ReceiverProtocol(H11Protocol):
             self._warnings.count(f"{MOST_CONNECTIONS} connections have shown the secret: others are answered with 503")
             return
         self._warnings.count(f"{MOST_CONNECTIONS} connections: closing the oldest that has not shown the secret")
-        peer.close()
+        peer.abort()
+
+    def authenticated(self) -> None:
+        """The request that is being answered has shown the secret."""
+        self._unauthenticated.remove(self)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._update_head_timer()
 
-    def _abort(self) -> None:
-        self._peer.disconnected()
+    def abort(self) -> None:
+        """Closes the connection at once."""
+        self._unauthenticated.remove(self)
         self.connections.discard(self)
         self.transport.abort()
 
@@ -223,14 +212,14 @@ class ReceiverProtocol(H11Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._stop_head_timer()
-        self._peer.disconnected()
+        self._unauthenticated.remove(self)
         super().connection_lost(error)
 
     def send_400_response(self, msg: str) -> None:
         """For malformed HTTP. If the app has not answered yet, it does not answer any more."""
         self._warnings.count("refused with 400: malformed HTTP")
         cycle = self.cycle
-        self._peer.is_malformed = True
+        self.is_malformed = True
         if cycle is not None and not cycle.response_complete:
             cycle.disconnected = True
             cycle.message_event.set()
@@ -245,15 +234,12 @@ class ReceiverProtocol(H11Protocol):
         if not is_waiting or self.timeout_keep_alive_task is not None:
             self._stop_head_timer()
         elif self._head_timer is None:
-            self._head_timer = self.loop.call_later(HEAD_WITHIN_S, self._close_slow)
+            self._head_timer = self.loop.call_later(HEAD_WITHIN_S, self.transport.close)
 
     def _stop_head_timer(self) -> None:
         if self._head_timer:
             self._head_timer.cancel()
             self._head_timer = None
-
-    def _close_slow(self) -> None:
-        self.transport.close()
 
     def shutdown(self) -> None:
         self._stop_head_timer()

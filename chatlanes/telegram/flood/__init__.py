@@ -5,7 +5,7 @@ are stored in Redis and use its clock. Telegram's own limits are not published a
 """
 
 from chatlanes.telegram.flood.gate import Ask, Gate, GateAnswer, OpenGate, OpenPassage, Passage, Rates, RunGate
-from chatlanes.telegram.flood.inspection import flood_counts, flood_pauses
+from chatlanes.telegram.flood.keys import flood_counts, flood_pauses
 from chatlanes.telegram.flood.parking import FloodWait, Parking, ParkUpdate, Waiting
 
 __all__ = [

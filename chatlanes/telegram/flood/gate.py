@@ -93,9 +93,6 @@ class Verdict(Enum):
     BUSY = "busy"  # the bot has reached its rate limit, and the next free slot is later than the longest wait in place
 
 
-_VERDICTS = {verdict.value.encode(): verdict for verdict in Verdict}
-
-
 @dataclass(frozen=True, slots=True)
 class GateAnswer:
     """`at_us`: end of the wait, by Redis' clock. `some_refused`: calls were refused, and none was accepted since."""
@@ -116,7 +113,7 @@ class GateAnswer:
 
 def _read(answer: list[Any]) -> GateAnswer:
     verdict, wait_us, at_us, refused = answer
-    return GateAnswer(_VERDICTS[verdict], wait_us / 1_000_000, at_us, bool(refused))
+    return GateAnswer(Verdict(verdict.decode()), wait_us / 1_000_000, at_us, bool(refused))
 
 
 class WaitMode(Enum):

@@ -11,8 +11,16 @@ from redis import Redis
 
 import chatlanes.telegram.flood
 from celery_lanes.protocol import Store, script
-from chatlanes.telegram.flood.inspection import FloodCounts, FloodPause, flood_counts, flood_pauses
-from chatlanes.telegram.flood.keys import COUNTS, ask_keys, keys_of, refused_keys
+from chatlanes.telegram.flood.keys import (
+    COUNTS,
+    FloodCounts,
+    FloodPause,
+    ask_keys,
+    flood_counts,
+    flood_pauses,
+    keys_of,
+    refused_keys,
+)
 
 KEYS = keys_of("1", "7")
 #: So long that a slow test does not use a minute of it.
