@@ -162,6 +162,7 @@ class _Watched:
     since_s: float = field(default_factory=time.monotonic)
     thread: int = field(default_factory=threading.get_ident)
     greenlet: Any = field(default_factory=getcurrent)
+    is_reported: bool = False
 
     def frames(self) -> list[FrameType]:
         """Of the bot's own code, the outermost first."""
@@ -208,7 +209,7 @@ class SlowRuns:
             return
         first, last = frames[0].f_code, frames[-1]
         place = (last.f_code.co_filename, last.f_lineno)
-        if place in self._reported:
+        if run.is_reported or place in self._reported:  # one that waits in a loop is seen at several lines
             return
         try:
             following = stored.following()
@@ -216,6 +217,7 @@ class SlowRuns:
             return
         if not following:
             return
+        run.is_reported = True
         self._reported.add(place)
         with about(lambda: Ids(stored.message_id, ctx.chat_id, ctx.attempt)):
             logger.warning(
