@@ -17,6 +17,7 @@ from typing import Any
 import requests
 from redis import Redis
 
+from celery_lanes.embedded_server import free_port, start_server
 from chaos.evidence.aof import AofCopy
 from chaos.evidence.findings import AOF_COPY, HISTORY, Findings
 from chaos.evidence.samples import Samples
@@ -31,8 +32,6 @@ from chaos.systems.feed import Feed
 from chaos.systems.processes import Processes
 from chatlanes.settings import secret_from
 from chatlanes_sandbox import simulator
-from chatlanes_sandbox.ports import free_port
-from chatlanes_sandbox.server import start_server
 from chatlanes_sandbox.simulator import Simulator
 
 Links = dict[tuple[str, str], Link]

@@ -1,7 +1,7 @@
 """The simulated Bot API as a service on the containers' network: under the name `telegram`, on every address."""
 
-from chatlanes_sandbox.ports import NAMES
 from chatlanes_sandbox.simulator.bot import SimulatedBot
+from chatlanes_sandbox.simulator.client import NAMES
 from chatlanes_sandbox.simulator.server import serve
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ from zlib import crc32
 import pytest
 from redis import Redis
 
+from celery_lanes.embedded_server import Server, start_server
 from celery_lanes.protocol import Store, connect
-from chatlanes_sandbox.server import Server, start_server
 
 DEBIAN_REDIS = Path("/usr/bin/redis-server")
 

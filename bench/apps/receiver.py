@@ -5,8 +5,8 @@ from __future__ import annotations
 import requests
 
 from bench.load import simulator
+from celery_lanes.embedded_server import HOST
 from chatlanes.settings import secret_from
-from chatlanes_sandbox.ports import HOST
 
 PATH = "/hook"
 SECRET = secret_from(simulator.TOKEN)

@@ -18,8 +18,8 @@ from pathlib import Path
 from redis import Redis
 
 from bench.measure.scale import Scale
+from celery_lanes.embedded_server import start_server
 from chatlanes.settings import Settings
-from chatlanes_sandbox.server import start_server
 
 ROOT = Path(__file__).resolve().parents[2]
 #: A warm shutdown waits for running tasks; those of the bench take no time.

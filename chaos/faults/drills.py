@@ -13,10 +13,10 @@ from pathlib import Path
 
 from redis import Redis
 
+from celery_lanes.embedded_server import free_port
 from celery_lanes.monitoring import inspection
 from chaos.systems.definitions import System
 from chaos.systems.processes import Processes
-from chatlanes_sandbox.ports import free_port
 
 WITHIN_S = 60.0
 #: Every process has seen a state of Redis after this time (celery_lanes/protocol/data_loss.py).

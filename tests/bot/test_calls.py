@@ -17,6 +17,7 @@ from celery import Celery
 from redis import Redis
 
 from celery_lanes import Delivery, Group, Interrupted, Lanes, LeaseLost, install
+from celery_lanes.embedded_server import start_server
 from celery_lanes.leases.reports import GONE
 from celery_lanes.protocol import Kind, NewMessage, Outcome, connect, keys
 from celery_lanes.protocol.scripts import script
@@ -27,7 +28,6 @@ from chatlanes.bot.coroutines import awaited
 from chatlanes.telegram.client import BotApi, prepare
 from chatlanes.telegram.errors import BadRequest, BotApiError, ChatMigrated, NetworkError, ServerError, TooManyRequests
 from chatlanes.telegram.flood import OpenGate, OpenPassage
-from chatlanes_sandbox.server import start_server
 from tests.support.http_server import Answer, HttpServer, ReceivedRequest
 
 LEASE_MS = 60_000

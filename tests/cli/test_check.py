@@ -11,6 +11,7 @@ import pytest
 from redis import Redis
 
 from celery_lanes.cli import check as generic
+from celery_lanes.embedded_server import start_server
 from celery_lanes.monitoring import inspection
 from celery_lanes.protocol import digest
 from chatlanes.cli import check
@@ -18,7 +19,6 @@ from chatlanes.cli.context import BotContext
 from chatlanes.poller.leader_election import LEADER
 from chatlanes.settings import Settings, load
 from chatlanes.updates.words import WORDS
-from chatlanes_sandbox.server import start_server
 from chatlanes_sandbox.simulator import Simulator, start
 from tests.cli.conftest import Cli
 

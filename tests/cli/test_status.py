@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ from chatlanes.settings.running_sandbox import DATA, announced
 from chatlanes.telegram.flood.keys import keys_of, refused_keys
 from tests.cli.conftest import Cli
 from tests.support import ROOT
-from tests.support.process import OURS
+from tests.support.outside import outside
 
 
 @pytest.fixture(autouse=True)
@@ -150,8 +149,7 @@ def test_unreachable_redis_is_one_sentence(cli: Cli) -> None:
 
 def celery(folder: Path, *words: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """`celery -A chatlanes …` in this folder, with these settings only."""
-    outside = {name: value for name, value in os.environ.items() if name not in OURS}
-    environment = {**outside, "PYTHONPATH": str(ROOT), **settings}
+    environment = {**outside(), "PYTHONPATH": str(ROOT), **settings}
     command = [sys.executable, "-m", "celery", "-A", "chatlanes", *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 

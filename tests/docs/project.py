@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
 import requests
 
-from chatlanes_sandbox.ports import free_port
+from celery_lanes.embedded_server import free_port
 from tests.docs.tutorial import steps
 from tests.support import ROOT
+from tests.support.outside import outside
 from tests.support.pipeline import Pipeline
-from tests.support.process import OURS, Process
+from tests.support.process import Process
 from tests.support.waiting import until
 
 
@@ -40,12 +40,11 @@ class Project:
 
     def run(self, *command: str) -> str:
         """The output of a command that must succeed: `module argument …`, as `python -m` runs it."""
-        outside = {name: value for name, value in os.environ.items() if name not in OURS}
         here = {name: str(value) for name, value in self.pipeline.settings.items()}
         ended = subprocess.run(
             [sys.executable, "-m", *command],
             cwd=self.folder,
-            env={**outside, "PYTHONPATH": f"{ROOT}:{self.folder}", "NO_PROXY": "127.0.0.1", **here},
+            env={**outside(), "PYTHONPATH": f"{ROOT}:{self.folder}", "NO_PROXY": "127.0.0.1", **here},
             capture_output=True,
             text=True,
             check=False,

@@ -10,8 +10,8 @@ from contextlib import closing
 import pytest
 import requests
 
+from celery_lanes.embedded_server import Server
 from celery_lanes.protocol import connect
-from chatlanes_sandbox.server import Server
 from chatlanes_sandbox.simulator import start
 from tests.docs.project import Project
 from tests.support.pipeline import TOKEN, Pipeline, chats_of

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 import requests
 
+from celery_lanes.embedded_server import Server
 from celery_lanes.protocol import connect
-from chatlanes_sandbox.server import Server
 from chatlanes_sandbox.simulator import start
 from tests.docs.project import Project
 from tests.support.pipeline import TOKEN, Pipeline, chats_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes_sandbox.ports import free_port
+from celery_lanes.embedded_server import free_port
 from chatlanes_sandbox.simulator import Simulator, start
 from tests.docs.pages import ROOT
 from tests.docs.tutorial import Reader, steps

@@ -23,9 +23,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chatlanes_sandbox.server import Server, start_server
+from celery_lanes.embedded_server import Server, start_server
 from chatlanes_sandbox.simulator import Simulator
-from tests.support.process import OURS
+from tests.support.outside import outside
 from tests.support.waiting import until
 
 STEP = re.compile(r"^```(\w+)\n(.*?)^```|^<!-- ([\w-]+): (.*?) -->", re.MULTILINE | re.DOTALL)
@@ -231,12 +231,11 @@ class Reader:
         self.folder.mkdir(parents=True, exist_ok=True)
         log = self.folder.parent / f"terminal{len(self.terminals)}.log"
         more = next((options for begins, options in self.options.items() if line.startswith(begins)), "")
-        outside = {name: value for name, value in os.environ.items() if name not in OURS}
         with log.open("wb") as output:
             process = subprocess.Popen(
                 ["bash", "-c", f"{'exec ' if SERVES.match(line) else ''}{self.translated(line)} {more}"],
                 cwd=self.folder,
-                env={**outside, "PYTHONUNBUFFERED": "1", **self.environment},
+                env={**outside(), "PYTHONUNBUFFERED": "1", **self.environment},
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,

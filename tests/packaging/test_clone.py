@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.process import OURS, ROOT
+from tests.support import ROOT
+from tests.support.outside import outside
 
 pytestmark = pytest.mark.slow
 
 
 def run(*words: str, at: Path, **settings: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name not in OURS}
     command = [sys.executable, "-m", *words]
     return subprocess.run(
-        command, cwd=at, env={**environment, **settings}, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=at, env={**outside(), **settings}, capture_output=True, text=True, timeout=120, check=False
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes_sandbox.ports import free_port
+from celery_lanes.embedded_server import free_port
 from chatlanes_sandbox.simulator import Simulator
 from tests.packaging.conftest import Start
 from tests.packaging.wheel import SOURCES, Installed, answer_of, requirements, write_bot

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -17,7 +16,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.support import ROOT
-from tests.support.process import OURS, Process
+from tests.support.outside import outside
+from tests.support.process import Process
 
 #: Each distribution, lowest first, and the files that its wheel is built from.
 SOURCES = {
@@ -123,11 +123,10 @@ class Installed:
         return {"PATH": path, "PYTHONPATH": "", **{name: str(value) for name, value in settings.items()}}
 
     def run(self, *words: str, at: Path, **settings: object) -> subprocess.CompletedProcess[str]:
-        environment = {name: value for name, value in os.environ.items() if name not in OURS}
         return subprocess.run(
             self.command(*words),
             cwd=at,
-            env={**environment, **self.settings(settings)},
+            env={**outside(), **self.settings(settings)},
             capture_output=True,
             text=True,
             timeout=120,
@@ -135,7 +134,7 @@ class Installed:
         )
 
     def start(self, *words: str, at: Path, **settings: object) -> Process:
-        return Process("-".join(words[:2]), self.command(*words), at, self.settings(settings), [])
+        return Process("-".join(words[:2]), self.command(*words), at, self.settings(settings), inherited=outside())
 
 
 def write_bot(folder: Path, *, tasks_as_package: bool) -> Path:

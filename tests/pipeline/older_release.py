@@ -15,8 +15,8 @@ from typing import Any
 
 from redis import Redis
 
+from celery_lanes.embedded_server import start_server
 from celery_lanes.protocol import keys
-from chatlanes_sandbox.server import start_server
 from chatlanes_sandbox.simulator import start
 from tests.support import ROOT
 from tests.support.pipeline import BOT_ID, TOKEN, Pipeline, message

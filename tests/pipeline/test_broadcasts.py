@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from celery_lanes.embedded_server import start_server
 from celery_lanes.protocol import Store
 from chatlanes.broadcasts import BroadcastProgress, Broadcasts, Call, Feeder
 from chatlanes.settings import Settings
-from chatlanes_sandbox.server import start_server
 from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import BOT_ID, TOKEN, Pipeline, message
 from tests.support.waiting import until

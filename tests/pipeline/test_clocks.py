@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 import requests
 
+from celery_lanes.embedded_server import Server, free_port
 from celery_lanes.protocol import keys
 from chatlanes.settings import secret_from
-from chatlanes_sandbox.ports import free_port
-from chatlanes_sandbox.server import Server
 from tests.conftest import DEBIAN_REDIS
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.test_broadcasts import Broadcast

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from celery_lanes.embedded_server import start_server
 from celery_lanes.leases.pending_acks import RECOVERY
 from celery_lanes.monitoring import inspection
 from celery_lanes.monitoring.inspection import Histogram
-from chatlanes_sandbox.server import start_server
 from tests.pipeline.conftest import MakePipeline
 from tests.support.history import ids
 from tests.support.pipeline import Pipeline, conversations, message

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from celery_lanes.embedded_server import start_server
 from celery_lanes.protocol import NewMessage, Store, keys
 from chatlanes.bot.schedules import ScheduleRecord, owner_of
 from chatlanes.updates.intake import pack_update
-from chatlanes_sandbox.server import start_server
 from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import BOT_ID, Pipeline
 from tests.support.schedules import Firing, firings

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes_sandbox.server import start_server
+from celery_lanes.embedded_server import start_server
 from tests.pipeline.conftest import MakePipeline
 from tests.support.history import ids
 from tests.support.pipeline import BOT_ID, Pipeline, message

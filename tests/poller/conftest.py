@@ -6,7 +6,7 @@ from typing import Protocol
 
 import pytest
 
-from chatlanes_sandbox.server import Server, start_server
+from celery_lanes.embedded_server import Server, start_server
 from chatlanes_sandbox.simulator import Simulator, start
 from tests.poller.process import RunningPoller
 from tests.support.bot_api import TOKEN

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from celery_lanes.embedded_server import Server
 from celery_lanes.protocol import connect, keys
-from chatlanes_sandbox.server import Server
 from tests.support.bot_api import BOT_ID
 
 

@@ -1,6 +1,5 @@
 """A real `chatlanes poller` process."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -8,12 +7,9 @@ import time
 from pathlib import Path
 from threading import Thread
 
-from chatlanes.settings import Settings
 from tests.support.bot_api import TOKEN
+from tests.support.outside import outside
 from tests.support.waiting import WITHIN_S, until
-
-#: The developer's own settings must not reach a test.
-OURS = {name.upper() for name in Settings.model_fields}
 
 
 class RunningPoller:
@@ -21,8 +17,7 @@ class RunningPoller:
 
     def __init__(self, directory: Path, *arguments: str, **settings: object) -> None:
         """`settings` by their names in the environment; `directory` must not have a .env file."""
-        outside = {name: value for name, value in os.environ.items() if name not in OURS}
-        env = {**outside, "NO_PROXY": "127.0.0.1", **{name: str(value) for name, value in settings.items()}}
+        env = {**outside(), "NO_PROXY": "127.0.0.1", **{name: str(value) for name, value in settings.items()}}
         self.lines: list[str] = []
         self._process = subprocess.Popen(
             [sys.executable, "-m", "chatlanes.poller", *arguments],

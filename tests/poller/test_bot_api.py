@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from celery_lanes.embedded_server import free_port
 from chatlanes.poller.bot_api import FloodedError, PollConflictError, Telegram, TelegramTroubleError, TokenRefusedError
-from chatlanes_sandbox.ports import free_port
 from chatlanes_sandbox.simulator import Simulator
 from tests.support.bot_api import TOKEN, set_webhook
 

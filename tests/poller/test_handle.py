@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from celery_lanes.embedded_server import Server
 from celery_lanes.protocol import connect
 from chatlanes.poller import run
 from chatlanes.poller.bot_api import TokenRefusedError
 from chatlanes.poller.filter import FilterError
 from chatlanes.poller.leader_election import LEADER
 from chatlanes.settings import Settings, SettingsError, load
-from chatlanes_sandbox.server import Server
 from chatlanes_sandbox.simulator import Simulator
 from tests.poller.lanes import drain, lane, writes_held_up
 from tests.support.bot_api import BOT_ID, TOKEN, message

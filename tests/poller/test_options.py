@@ -15,9 +15,9 @@ from celery_lanes.protocol import connect, keys
 from chatlanes_sandbox.simulator import Simulator
 from tests.poller.conftest import StartPoller
 from tests.poller.lanes import lane
-from tests.poller.process import OURS
 from tests.support import ROOT
 from tests.support.bot_api import BOT_ID, TOKEN, message
+from tests.support.outside import outside
 from tests.support.waiting import WITHIN_S, until
 
 DOCS = ROOT / "docs" / "intake.md"
@@ -82,8 +82,7 @@ def program(name: str) -> str:
 
 def run_program(directory: Path, name: str, **settings: str) -> subprocess.Popen[str]:
     (directory / name).write_text(program(name))
-    outside = {key: value for key, value in os.environ.items() if key not in OURS}
-    env = {**outside, "BOT_TOKEN": TOKEN, **settings}
+    env = {**outside(), "BOT_TOKEN": TOKEN, **settings}
     return subprocess.Popen([sys.executable, name], cwd=directory, env=env, stdout=subprocess.PIPE, text=True)
 
 

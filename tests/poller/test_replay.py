@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.poller.lanes import buried, lane
-from tests.poller.process import OURS
 from tests.support.bot_api import TOKEN
+from tests.support.outside import outside
 from tests.support.waiting import WITHIN_S, until
 
 
@@ -27,8 +26,7 @@ class Replay:
 
     def __init__(self, directory: Path, redis_url: str) -> None:
         self.directory = directory
-        outside = {name: value for name, value in os.environ.items() if name not in OURS}
-        self._env = {**outside, "BOT_TOKEN": TOKEN, "REDIS_URL": redis_url}
+        self._env = {**outside(), "BOT_TOKEN": TOKEN, "REDIS_URL": redis_url}
 
     def start(self, *arguments: str, **settings: object) -> subprocess.Popen[str]:
         return subprocess.Popen(

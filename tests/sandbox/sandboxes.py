@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from chatlanes_sandbox.ports import free_port
+from celery_lanes.embedded_server import free_port
 from chatlanes_sandbox.simulator import Simulator
 from tests.sandbox.calling import PATIENCE_S, ended_when_late
 

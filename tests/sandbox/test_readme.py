@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes_sandbox.ports import free_port
+from celery_lanes.embedded_server import free_port
 from chatlanes_sandbox.simulator import Simulator
 from tests.sandbox.calling import PATIENCE_S, BotClient
 from tests.support import ROOT

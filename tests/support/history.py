@@ -1,4 +1,4 @@
-"""The event history that lab_app.py and bots.py write, and checks on it.
+"""The event history that the tasks of the tests write, and checks on it.
 
 A failed check names the message or update that was lost, that ran again without a reason, out of order, or at the
 same time as another one of its lane.

@@ -39,7 +39,7 @@ ENDLESS_S = 3600
 #: The process that forks the children.
 _MAIN = os.getpid()
 
-#: The setting FAST, read as chatlanes reads it.
+#: `FAST=0 pytest` runs without lanes/fast.
 FAST = os.environ.get("FAST", "1") != "0"
 
 #: Environment variables that lab.py sets: the file of the history and the folder of the gates.

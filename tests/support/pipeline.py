@@ -20,6 +20,7 @@ from chatlanes.updates.routing import keys_of, queue_of
 from chatlanes.updates.timer_texts import TIMER_TEXTS
 from chatlanes_sandbox.simulator import Simulator
 from tests.support import bots, history
+from tests.support.outside import outside
 from tests.support.process import Process
 from tests.support.waiting import until
 
@@ -134,7 +135,8 @@ class Pipeline:
             bots.GATES: str(self.directory),
             bots.WORKER: name,
         }
-        process = Process(name, command, self.directory, {**self.settings, **defaults, **settings}, [SECRET])
+        own = {**self.settings, **defaults, **settings}
+        process = Process(name, command, self.directory, own, [SECRET], inherited=outside())
         self._processes.append(process)
         return process
 

@@ -13,27 +13,31 @@ from pathlib import Path
 
 import psutil
 
-from chatlanes.settings import Settings
 from tests.support import ROOT
 from tests.support.waiting import WITHIN_S, until
-
-#: The developer's own settings are not passed to the processes, except FAST: `FAST=0 pytest` runs without lanes/fast.
-OURS = {name.upper() for name in Settings.model_fields} - {"FAST"}
 
 #: When a test fails, the last characters of the output are shown, at most this many.
 SHOWN_CHARACTERS = 20_000
 
 
 class Process:
-    """A process that runs in `directory`, which holds no .env. Its stdout and stderr go to one file."""
+    """A process that runs in `directory`, which holds no .env. Its stdout and stderr go to one file. Its environment
+    is `inherited` and `settings`.
+    """
 
     def __init__(
-        self, name: str, command: Sequence[str], directory: Path, settings: Mapping[str, object], secrets: Sequence[str]
+        self,
+        name: str,
+        command: Sequence[str],
+        directory: Path,
+        settings: Mapping[str, object],
+        secrets: Sequence[str] = (),
+        *,
+        inherited: Mapping[str, str] = os.environ,
     ) -> None:
         self.name = name
         self._secrets = secrets
         self._log_file = directory / f"{name}.log"
-        inherited = {name: value for name, value in os.environ.items() if name not in OURS}
         defaults = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "NO_PROXY": "127.0.0.1"}
         with self._log_file.open("wb") as log:
             self._process = subprocess.Popen(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from chatlanes_sandbox.server import Server, start_server
+from celery_lanes.embedded_server import Server, start_server
 from tests.conftest import DEBIAN_REDIS
 
 

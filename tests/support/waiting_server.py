@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock, Thread
 
+from celery_lanes.embedded_server import HOST, Server
 from celery_lanes.protocol import connect
 from celery_lanes.protocol.server import WAITAOF_KEY
-from chatlanes_sandbox.ports import HOST
-from chatlanes_sandbox.server import Server
 
 
 class _Proxy(socketserver.ThreadingTCPServer):

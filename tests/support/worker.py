@@ -44,7 +44,7 @@ class Worker(Process):
         command += ["--hostname", f"{name}@test", *arguments]
         if not mingles:  # saves each worker a second
             command.append("--without-mingle")
-        super().__init__(name, command, directory, environment(settings, {"LANES_WORKER": name, **(env or {})}), [])
+        super().__init__(name, command, directory, environment(settings, {"LANES_WORKER": name, **(env or {})}))
         if is_awaited:
             self.tells(READY)
 

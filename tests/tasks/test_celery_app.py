@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -10,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes.settings import Settings
 from tests.support import ROOT
+from tests.support.outside import outside
 
 pytestmark = pytest.mark.slow
 
-OURS = {name.upper() for name in Settings.model_fields}
 CELERY = ("-m", "celery", "-A", "chatlanes")
 
 
@@ -23,11 +21,10 @@ def run(
     directory: Path, *command: str, source: Path | None = None, **settings: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs Python with these arguments and settings, in a directory without a .env."""
-    outside = {name: value for name, value in os.environ.items() if name not in OURS}
     return subprocess.run(
         [sys.executable, *command],
         cwd=directory,
-        env={**outside, "PYTHONPATH": str(source or ROOT), **settings},
+        env={**outside(), "PYTHONPATH": str(source or ROOT), **settings},
         capture_output=True,
         text=True,
         timeout=120,

@@ -14,6 +14,7 @@ from redis import Redis
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from celery_lanes.embedded_server import Server, start_server
 from celery_lanes.errors import ServerUnfit
 from celery_lanes.protocol import Appended, Durable, connect, durable, keys
 from celery_lanes.protocol.envelope import unpack
@@ -21,7 +22,6 @@ from chatlanes.settings import Settings, SettingsError, load
 from chatlanes.updates.intake import TASK, Intake
 from chatlanes.updates.parsing import read
 from chatlanes.updates.routing import OrderByError
-from chatlanes_sandbox.server import Server, start_server
 from tests.conftest import DEBIAN_REDIS
 from tests.support.waiting_server import believe
 

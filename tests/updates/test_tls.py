@@ -8,9 +8,9 @@ import pytest
 import redis
 import trustme
 
+from celery_lanes.embedded_server import Server
 from chatlanes.settings import load
 from chatlanes.updates.connection import connect_to
-from chatlanes_sandbox.server import Server
 from tests.support.tls import authority, make_authority, tls_server
 
 __all__ = ["authority", "tls_server"]

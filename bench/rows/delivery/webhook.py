@@ -19,7 +19,7 @@ from bench.measure.harness import ROOT, BenchFailedError, Harness, emptied
 from bench.measure.rounds import alternate
 from bench.measure.scale import CHATS
 from bench.rows.delivery import webhook_order
-from chatlanes_sandbox.ports import HOST, free_port
+from celery_lanes.embedded_server import HOST, free_port
 
 #: share of the requests/s of an app that does nothing
 GOAL = Goal("ratio", "at least", 0.3)

@@ -23,8 +23,8 @@ from bench.load.updates import make_update
 from bench.measure.backlog_rate import until
 from bench.measure.figures import Result, Side, percentile
 from bench.measure.harness import BenchProcess, Harness, emptied
+from celery_lanes.embedded_server import free_port
 from celery_lanes.protocol import keys
-from chatlanes_sandbox.ports import free_port
 from chatlanes_sandbox.simulator import Simulator
 from chatlanes_sandbox.simulator.webhook import SECRET_HEADER
 

@@ -1,10 +1,12 @@
 """The plan of a sandbox, from the options of its command: ports, processes, and their environment.
 
-Every port in the plan was free a moment ago; a requested port that is in use is an error.
+Every port in the plan was free a moment ago, and no other sandbox of this machine gets it while this process lives,
+unless it was requested. A requested port that is in use is an error.
 """
 
 import os
 import secrets
+import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -12,8 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from celery_lanes.embedded_server import HOST, free_port, is_free
 from chatlanes.settings.spelling import CHECKED
-from chatlanes_sandbox.ports import HOST, NAMES, is_free, next_free_port
+from chatlanes_sandbox.simulator.client import NAMES
 
 REDIS_PORT = 6379
 SIMULATOR_PORT = 8081
@@ -74,10 +77,26 @@ def with_a_bot(plan: Plan, *, is_named: bool) -> Plan:
 def _port(option: str, wanted: int | None, usual: int) -> int:
     """The requested port, or the usual one, or the next free one."""
     if wanted is None:
-        return next_free_port(usual)
+        return next((port for port in range(usual, usual + 100) if is_free(port) and _claim(port)), 0) or free_port()
     if not is_free(wanted):
         raise PlanError(f"Port {wanted} on {HOST} is in use; choose another with {option}, or leave it out.")
     return wanted
+
+
+#: Held while this process lives. Sandboxes do not use UDP: the holder of a UDP port may use the TCP port.
+_claims: list[socket.socket] = []
+
+
+def _claim(port: int) -> bool:
+    """True if this process has the port now; two sandboxes that start together may both find it free."""
+    held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        held.bind((HOST, port))
+    except OSError:
+        held.close()
+        return False
+    _claims.append(held)
+    return True
 
 
 # ── the processes that need Redis and the Bot API ──

@@ -17,6 +17,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from celery_lanes.embedded_server import HOST, DirectoryTakenError, Server, ServerFailedError, start_server
 from celery_lanes.errors import LanesError, complaint
 from chatlanes.logs.foreign_text import visible
 from chatlanes.logs.process import WRONG_SETTING, warn_of_settings
@@ -26,9 +27,7 @@ from chatlanes.settings.running_sandbox import DATA, announced
 from chatlanes.updates.intake import Intake
 from chatlanes_sandbox.channel import PageChannel
 from chatlanes_sandbox.plan import Plan, PlanError, environment_of, flower_login_of, parts_of, plan_from, with_a_bot
-from chatlanes_sandbox.ports import HOST
 from chatlanes_sandbox.report import ProgressReport
-from chatlanes_sandbox.server import DirectoryTakenError, Server, ServerFailedError, start_server
 from chatlanes_sandbox.simulator import Simulator, SimulatorFailedError, start
 from chatlanes_sandbox.supervisor import ImportCheck, Supervisor, can_redraw
 

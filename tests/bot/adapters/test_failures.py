@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes_sandbox.server import Server, start_server
+from celery_lanes.embedded_server import Server, start_server
 from tests.bot.adapters.test_matrix import BOTS
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.outages.test_outages import OUTAGE_S, check_nothing_is_counted, frozen, last

@@ -12,6 +12,7 @@ from tests.bot.adapters.bots.jobs import NOTICES
 from tests.bot.adapters.test_jobs import timers
 from tests.bot.adapters.test_matrix import texts
 from tests.pipeline.conftest import MakePipeline
+from tests.support.outside import outside
 from tests.support.pipeline import Pipeline, message
 from tests.support.process import Process
 from tests.support.waiting import until
@@ -75,7 +76,8 @@ def running(request: pytest.FixtureRequest, make_pipeline: MakePipeline) -> Iter
         pipeline.worker("threads", 4)
         yield pipeline
         return
-    bot = Process("plain", [sys.executable, "-m", TIMEOUTS], pipeline.directory, pipeline.settings, [])
+    command = [sys.executable, "-m", TIMEOUTS]
+    bot = Process("plain", command, pipeline.directory, pipeline.settings, inherited=outside())
     yield pipeline
     bot.end()
 

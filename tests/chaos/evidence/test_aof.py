@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from celery_lanes.embedded_server import Server, start_server
 from celery_lanes.protocol import NewMessage, Store
 from chaos.evidence.aof import FOREVER, AofCopy, Book, book_in, book_of, commands_in
-from chatlanes_sandbox.server import Server, start_server
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from celery import Celery
 from redis.client import PubSub
 
 import celery_lanes as lanes
+from celery_lanes.embedded_server import start_server
 from celery_lanes.monitoring.events import QUIET_AFTER, GatherEvents
 from celery_lanes.protocol import connect
-from chatlanes_sandbox.server import start_server
 from tests.support.waiting import until
 
 SENDERS, EACH = 8, 50

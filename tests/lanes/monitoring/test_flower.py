@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import requests
 
-from chatlanes_sandbox.ports import HOST, free_port
+from celery_lanes.embedded_server import HOST, free_port
 from tests.support.lab import Lab
 from tests.support.lab_app import GATES, HISTORY
 from tests.support.process import Process
@@ -26,7 +26,7 @@ def flower(lab: Lab, tmp_path: Path) -> Iterator[str]:
     """Run Flower; yields its address."""
     port = free_port()
     env = environment(lab.settings, {HISTORY: os.devnull, GATES: str(tmp_path), "FLOWER_UNAUTHENTICATED_API": "true"})
-    flower = Process("flower", [*CELERY, "flower", f"--address={HOST}", f"--port={port}"], tmp_path, env, [])
+    flower = Process("flower", [*CELERY, "flower", f"--address={HOST}", f"--port={port}"], tmp_path, env)
     yield f"http://{HOST}:{port}"
     flower.end()
 

@@ -11,9 +11,9 @@ import pytest
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from celery_lanes.embedded_server import Server, start_server
 from celery_lanes.errors import ServerUnfit
 from celery_lanes.protocol import Appended, Durable, DurableAppends, NewMessage, connect, durable, keys, server
-from chatlanes_sandbox.server import Server, start_server
 from tests.support.waiting import until
 from tests.support.waiting_server import believe
 

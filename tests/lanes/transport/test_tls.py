@@ -8,7 +8,7 @@ import pytest
 import redis
 import trustme
 
-from chatlanes_sandbox.server import Server
+from celery_lanes.embedded_server import Server
 from tests.lanes.conftest import POOLS
 from tests.support.lab import LabMaker, numbered
 from tests.support.tls import authority, make_authority, tls_server

@@ -11,7 +11,7 @@ import pytest
 from celery import chain, chord, group
 
 import celery_lanes as lanes
-from chatlanes_sandbox.server import start_server
+from celery_lanes.embedded_server import start_server
 from tests.support.history import ids
 from tests.support.lab import Lab, LabMaker
 from tests.support.lab_app import LANE_QUEUES

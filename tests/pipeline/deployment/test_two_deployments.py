@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes_sandbox.ports import free_port
+from celery_lanes.embedded_server import free_port
 from chatlanes_sandbox.simulator import Simulator, start
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.monitoring.test_command import command_output

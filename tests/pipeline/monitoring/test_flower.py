@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import requests
 
-from chatlanes_sandbox.ports import free_port
+from celery_lanes.embedded_server import free_port
 from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import BOT_ID, Pipeline, message
 from tests.support.waiting import until

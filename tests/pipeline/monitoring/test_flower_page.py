@@ -7,7 +7,7 @@ import re
 import requests
 from playwright.sync_api import Page, expect
 
-from chatlanes_sandbox.ports import free_port
+from celery_lanes.embedded_server import free_port
 from tests.pipeline.conftest import MakePipeline
 from tests.sandbox.page.test_foreign_pages import fetches, foreign_site, forged, posts_a_form
 from tests.support.browser import browser

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import requests
 
+from celery_lanes.embedded_server import free_port
 from celery_lanes.protocol import NewMessage, Store
 from celery_lanes.protocol.envelope import pack_task
 from chatlanes.settings import secret_from
-from chatlanes_sandbox.ports import free_port
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.monitoring.collector import Collector
 from tests.support.pipeline import BOT_ID, SECRET, TOKEN, Pipeline, message

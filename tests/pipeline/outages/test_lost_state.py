@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 import requests
 
+from celery_lanes.embedded_server import Server, free_port, start_server
 from celery_lanes.protocol import keys
 from chatlanes.settings import secret_from
-from chatlanes_sandbox.ports import free_port
-from chatlanes_sandbox.server import Server, start_server
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.monitoring.test_command import command_output
 from tests.poller.webhook.process import HEADER

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from chatlanes_sandbox.server import Server, start_server
+from celery_lanes.embedded_server import Server, start_server
 from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import BOT_ID, Pipeline, chats_of, message, one_chat_each
 from tests.support.waiting import until

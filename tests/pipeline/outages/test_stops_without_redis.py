@@ -9,8 +9,7 @@ import psutil
 import pytest
 import requests
 
-from chatlanes_sandbox.ports import free_port
-from chatlanes_sandbox.server import Server
+from celery_lanes.embedded_server import Server, free_port
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.outages.test_outages import PLAIN, WHERE, frozen, own_redis
 from tests.support.pipeline import Pipeline, message, one_chat_each

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from celery_lanes.embedded_server import Server
 from celery_lanes.protocol import connect
-from chatlanes_sandbox.server import Server
 from tests.poller.hostile_server import CONFLICT, DEEP, RESULTS, WIRE, HostileServer, flood, result
 from tests.poller.lanes import buried, lane
 from tests.poller.process import RunningPoller

@@ -9,9 +9,9 @@ from itertools import chain
 import pytest
 import requests
 
+from celery_lanes.embedded_server import Server, start_server
 from celery_lanes.protocol import connect
 from chatlanes.poller.leader_election import LEADER, LEASE_MS
-from chatlanes_sandbox.server import Server, start_server
 from chatlanes_sandbox.simulator import Simulator
 from tests.poller.conftest import StartPoller
 from tests.poller.lanes import lane, lanes, writes_held_up

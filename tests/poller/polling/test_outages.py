@@ -9,10 +9,9 @@ import pytest
 import requests
 from redis import Redis
 
+from celery_lanes.embedded_server import Server, free_port, start_server
 from celery_lanes.protocol import connect
 from chatlanes.settings.model import NO_BOT_GIVEN
-from chatlanes_sandbox.ports import free_port
-from chatlanes_sandbox.server import Server, start_server
 from chatlanes_sandbox.simulator import Simulator
 from tests.poller.conftest import StartPoller
 from tests.poller.lanes import lane

@@ -2,8 +2,8 @@
 
 import time
 
+from celery_lanes.embedded_server import Server, start_server
 from chatlanes.poller.telegram_source import SAME_OFFSET_EVERY_S
-from chatlanes_sandbox.server import Server, start_server
 from chatlanes_sandbox.simulator import Simulator, start
 from tests.poller.conftest import StartPoller
 from tests.poller.lanes import buried, drain, lane, writes_held_up

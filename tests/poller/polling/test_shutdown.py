@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from chatlanes_sandbox.server import Server
+from celery_lanes.embedded_server import Server
 from chatlanes_sandbox.simulator import Simulator
 from tests.poller.conftest import StartPoller
 from tests.poller.lanes import lane, writes_held_up

@@ -9,8 +9,8 @@ from typing import Any
 import psutil
 import requests
 
+from celery_lanes.embedded_server import free_port
 from chatlanes.settings import secret_from
-from chatlanes_sandbox.ports import free_port
 from tests.poller.process import RunningPoller
 from tests.support.bot_api import TOKEN, message
 from tests.support.waiting import WITHIN_S, until

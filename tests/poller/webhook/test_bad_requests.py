@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chatlanes_sandbox.server import start_server
+from celery_lanes.embedded_server import start_server
 from tests.poller.lanes import lane
 from tests.poller.webhook.conftest import StartReceiver
 from tests.poller.webhook.process import HEADER, PATH, SECRET, ReceiverProcess, update

@@ -8,9 +8,8 @@ import time
 
 import requests
 
+from celery_lanes.embedded_server import Server, free_port, start_server
 from celery_lanes.protocol import connect
-from chatlanes_sandbox.ports import free_port
-from chatlanes_sandbox.server import Server, start_server
 from tests.poller.lanes import drain, lane, writes_held_up
 from tests.poller.webhook.conftest import StartReceiver
 from tests.poller.webhook.process import HEADER, PATH, SECRET, ReceiverProcess, update

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import requests
 
+from celery_lanes.embedded_server import free_port
 from chatlanes import webhook
 from chatlanes.settings import Settings, SettingsError
-from chatlanes_sandbox.ports import free_port
 from tests.poller.lanes import lane
 from tests.poller.webhook.process import HEADER, SECRET, update
 from tests.support.bot_api import TOKEN
+from tests.support.outside import outside
 from tests.support.process import Process
 from tests.support.waiting import WITHIN_S
 
@@ -38,7 +39,8 @@ def url(redis_url: str, tmp_path: Path) -> Iterator[str]:
     port = free_port()
     settings = {"BOT_TOKEN": TOKEN, "REDIS_URL": redis_url, "WEBHOOK_REORDER": 0}
     settings["WEBHOOK_URL"] = "https://example.org/telegram"
-    server = Process("web", [sys.executable, "-c", PROGRAM, str(port)], tmp_path, settings, [TOKEN, SECRET])
+    command = [sys.executable, "-c", PROGRAM, str(port)]
+    server = Process("web", command, tmp_path, settings, [TOKEN, SECRET], inherited=outside())
     try:
         server.tells("Uvicorn running")
         yield f"http://127.0.0.1:{port}"

