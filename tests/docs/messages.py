@@ -38,7 +38,6 @@ ENDING = {
     "GaveUpError",
     "Misconfigured",
     "OrderByError",
-    "PlanError",
     "PollConflictError",
     "PortInUseError",
     "ScheduleError",

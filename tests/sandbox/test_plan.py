@@ -12,7 +12,7 @@ import click
 import pytest
 
 from chatlanes_sandbox.__main__ import sandbox
-from chatlanes_sandbox.plan import Plan, PlanError, environment_of, parts_of, plan_from
+from chatlanes_sandbox.plan import Plan, StartError, environment_of, parts_of, plan_from
 from chatlanes_sandbox.report import line, pauses_s
 from chatlanes_sandbox.run import hide_from_git, in_a_second_terminal
 
@@ -68,7 +68,9 @@ def test_two_sandboxes_that_start_together_take_different_ports() -> None:
 
 
 def test_a_port_asked_for_and_in_use_is_one_sentence(taken_port: int) -> None:
-    with pytest.raises(PlanError, match=f"Port {taken_port} on 127.0.0.1 is in use; choose another with --port-flower"):
+    with pytest.raises(
+        StartError, match=f"Port {taken_port} on 127.0.0.1 is in use; choose another with --port-flower"
+    ):
         plan_of("--port-flower", str(taken_port))
 
 

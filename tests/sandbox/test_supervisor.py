@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from chatlanes_sandbox.supervisor.child_process import Restart, StopAll, WaitForFix, decide
+from chatlanes_sandbox.supervisor.child_process import NEVER, restart_after_s
 from chatlanes_sandbox.supervisor.output import ERASE_LINE, Output
 from tests.sandbox.calling import PATIENCE_S, ended_when_late, is_alive, wait_until
 
@@ -155,19 +155,11 @@ def test_a_killed_part_is_restarted_without_its_old_children(supervise: Any) -> 
 
 
 @pytest.mark.parametrize(
-    ("code", "short_lives", "may_be_fixed", "decision"),
-    [
-        (-9, 0, False, Restart(0)),
-        (-9, 1, True, Restart(0)),
-        (0, 1, False, Restart(0)),
-        (-11, 3, True, Restart(2)),
-        (-11, 30, True, Restart(30)),
-        (1, 0, True, WaitForFix()),
-        (1, 0, False, StopAll()),
-    ],
+    ("code", "short_lives", "after_s"),
+    [(-9, 0, 0), (-9, 1, 0), (0, 1, 0), (-11, 3, 2), (-11, 30, 30), (1, 0, NEVER)],
 )
-def test_decision_after_an_exit(code: int, short_lives: int, may_be_fixed: bool, decision: object) -> None:
-    assert decide(code, short_lives=short_lives, may_be_fixed=may_be_fixed) == decision
+def test_part_restarts_unless_it_ended_with_an_error(code: int, short_lives: int, after_s: float) -> None:
+    assert restart_after_s(code, short_lives) == after_s
 
 
 def test_without_redis_the_other_parts_are_stopped(supervise: Any) -> None:

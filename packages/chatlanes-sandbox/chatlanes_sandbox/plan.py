@@ -27,8 +27,8 @@ USUAL_RATE = 5.0
 TOUR = "chatlanes.demo.tour:bot"
 
 
-class PlanError(ValueError):
-    """One sentence: what to change."""
+class StartError(RuntimeError):
+    """Something cannot start; one sentence for the user."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Plan:
 
 
 def plan_from(*, no_stream: bool, rate: float | None, **options: Any) -> Plan:
-    """The plan of these options. Raises PlanError for a port in use."""
+    """The plan of these options. Raises StartError for a port in use."""
     for name, usual in (("redis", REDIS_PORT), ("simulator", SIMULATOR_PORT), ("flower", FLOWER_PORT)):
         options[f"{name}_port"] = _port(f"--port-{name}", options.pop(f"port_{name}"), usual)
     return Plan(rate=0.0 if no_stream else rate, **options)
@@ -79,7 +79,7 @@ def _port(option: str, wanted: int | None, usual: int) -> int:
     if wanted is None:
         return next((port for port in range(usual, usual + 100) if is_free(port) and _claim(port)), 0) or free_port()
     if not is_free(wanted):
-        raise PlanError(f"Port {wanted} on {HOST} is in use; choose another with {option}, or leave it out.")
+        raise StartError(f"Port {wanted} on {HOST} is in use; choose another with {option}, or leave it out.")
     return wanted
 
 

@@ -26,7 +26,7 @@ from chatlanes.settings.bot_files import bots_in
 from chatlanes.settings.running_sandbox import DATA, announced
 from chatlanes.updates.intake import Intake
 from chatlanes_sandbox.channel import PageChannel
-from chatlanes_sandbox.plan import Plan, PlanError, environment_of, flower_login_of, parts_of, plan_from, with_a_bot
+from chatlanes_sandbox.plan import Plan, StartError, environment_of, flower_login_of, parts_of, plan_from, with_a_bot
 from chatlanes_sandbox.report import ProgressReport
 from chatlanes_sandbox.simulator import Simulator, SimulatorFailedError, start
 from chatlanes_sandbox.supervisor import ImportCheck, Supervisor, can_redraw
@@ -55,12 +55,8 @@ class Foundations:
         return {name: foundation.is_running for name, foundation in named.items() if foundation}
 
 
-class StartError(RuntimeError):
-    """Something cannot start; one sentence for the user."""
-
-
 #: Errors that end the sandbox with a sentence; any other is a bug and ends it with a traceback.
-EXPECTED = (PlanError, ServerFailedError, SimulatorFailedError, StartError)
+EXPECTED = (StartError, ServerFailedError, SimulatorFailedError)
 
 
 def run_command(options: Mapping[str, Any]) -> int:

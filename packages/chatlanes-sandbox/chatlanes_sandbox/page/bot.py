@@ -18,7 +18,7 @@ import orjson
 
 from chatlanes.updates import KeysError, keys_of
 from chatlanes_sandbox.channel import SupervisorChannel
-from chatlanes_sandbox.page.calls import USER, CallContext, PageChats
+from chatlanes_sandbox.page.calls import PageChats
 from chatlanes_sandbox.page.history import Chat, ChatHistory, ChatMessage
 from chatlanes_sandbox.page.order_audit import OrderAudit
 from chatlanes_sandbox.page.progress import UpdateProgress
@@ -119,9 +119,7 @@ class PageBot(SimulatedBot):
     def _begin(self) -> None:
         super()._begin()
         self.files = PageFiles(self.storage)
-        me = {name: value for name, value in self.me().items() if name in USER}
-        self.context = CallContext(me, self.history, self.files, self.events.publish)
-        self.chats = PageChats(self.context)
+        self.chats: PageChats = PageChats(self.me(), self.files, self.history, self.events.publish)
 
     def _open_first_chats(self) -> None:
         for name in FIRST_PEOPLE:
@@ -154,7 +152,7 @@ class PageBot(SimulatedBot):
         return given
 
     def carry_out(self, call: dict[str, Any]) -> Any:
-        update_id = self.context.answers = self._update_id(call)
+        update_id = self.chats.answers = self._update_id(call)
         answer, status = None, 200
         try:
             answer = super().carry_out(call)
@@ -208,7 +206,7 @@ class PageBot(SimulatedBot):
         return self.history.put(said)
 
     def press(self, chat: Chat, said: ChatMessage, query: dict[str, Any]) -> int | None:
-        self.context.queries[query["id"]] = chat.id, query["from"]["id"]
+        self.chats.queries[query["id"]] = chat.id, query["from"]["id"]
         update_id = self.deliver_to_bot({"callback_query": query}, chat)
         if update_id is not None:
             press = {"user_id": query["from"]["id"], "data": query["data"], "update_id": update_id}

@@ -7,7 +7,6 @@ for edits that change nothing. Calls in other chats work as without a page.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from chatlanes_sandbox.page.history import Chat, ChatHistory, ChatMessage
@@ -20,26 +19,23 @@ from chatlanes_sandbox.simulator.calls.params import Params, RefusedError, decod
 USER = ("id", "is_bot", "first_name", "username")
 
 
-@dataclass
-class CallContext:
-    """`bot` is its User object; `publish` sends events that are not messages. `answers` is the update of the call."""
-
-    bot: dict[str, Any]
-    history: ChatHistory
-    files: FileStore
-    publish: Callable[[str, dict[str, Any]], None]
-    answers: int | None = None
-    #: Presses of buttons: callback_query_id -> (chat, user).
-    queries: dict[str, tuple[int, int]] = field(default_factory=dict)
-
-
 class PageChats(Chats):
-    """The chats of one bot, some of them the page's."""
+    """The chats of one bot, some of them the page's. `publish` sends events that are not messages."""
 
-    def __init__(self, context: CallContext) -> None:
-        super().__init__(context.bot, context.files)
-        self._context = context
-        self._history = context.history
+    def __init__(
+        self,
+        bot: dict[str, Any],
+        files: FileStore,
+        history: ChatHistory,
+        publish: Callable[[str, dict[str, Any]], None],
+    ) -> None:
+        super().__init__({name: value for name, value in bot.items() if name in USER}, files)
+        self._history = history
+        self._publish = publish
+        #: The update of the call; None: unknown.
+        self.answers: int | None = None
+        #: Presses of buttons: callback_query_id -> (chat, user).
+        self.queries: dict[str, tuple[int, int]] = {}
 
     def call(self, method: str, params: Params) -> Any:
         act = _ACTS.get(method)
@@ -83,7 +79,7 @@ class PageChats(Chats):
         if said is None:
             me = {name: self._bot[name] for name in ("id", "first_name", "is_bot")}
             keyboard = _keyboard(decoded(params.get("reply_markup")))
-            said = ChatMessage(chat.id, number, me, message, answers=self._context.answers, keyboard=keyboard)
+            said = ChatMessage(chat.id, number, me, message, answers=self.answers, keyboard=keyboard)
         said.raw = message
         said.edited = said.edited or edited_by not in ("", "editMessageReplyMarkup")
         return self._history.put(said).raw
@@ -132,14 +128,14 @@ class PageChats(Chats):
         return True
 
     def act(self, chat: Chat, params: Params) -> bool:
-        self._context.publish("action", {"chat_id": chat.id, "action": str(params.get("action", ""))})
+        self._publish("action", {"chat_id": chat.id, "action": str(params.get("action", ""))})
         return True
 
     def show_answer(self, chat: Chat | None, params: Params) -> bool:
-        query = self._context.queries.get(str(params["callback_query_id"]))
+        query = self.queries.get(str(params["callback_query_id"]))
         if query:
             said = {"text": str(params.get("text") or ""), "alert": is_true(params.get("show_alert"))}
-            self._context.publish("notice", {"chat_id": query[0], "user_id": query[1], **said})
+            self._publish("notice", {"chat_id": query[0], "user_id": query[1], **said})
         return True
 
     def member(self, chat: Chat, params: Params) -> dict[str, Any]:

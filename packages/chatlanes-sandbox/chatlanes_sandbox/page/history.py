@@ -10,13 +10,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from chatlanes_sandbox.page.storage import PageStorage
+from chatlanes_sandbox.simulator.stream import SUPERGROUPS
 
 #: The last messages of each chat that a page gets.
 SHOWN_PER_CHAT = 200
 #: The first id of the page's people; ids of streamed chats begin at a million.
 FIRST_USER_ID = 101
-#: The id of a supergroup is this less its number.
-SUPERGROUPS = -1_000_000_000_000
 
 User = dict[str, Any]
 

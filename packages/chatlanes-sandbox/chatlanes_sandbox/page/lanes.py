@@ -50,25 +50,29 @@ def number_of_update(message_id: str) -> int | None:
 class LaneSnapshot:
     """The result of one read. `records` has leased messages, the oldest waiting ones, those of `asked` that exist and
     the last buried ones; `reasons` has the problems of those of `asked` that were buried; `groups` has the updates of
-    each run with more than one.
+    each run with more than one. Without arguments: nothing was read yet.
     """
 
-    at_s: float
-    records: dict[str, Record]
-    asked: frozenset[str]
-    reasons: dict[str, dict[str, Any]]
-    pending: int
-    delayed: int
-    buried: int
-    settled: int
-    appended: int
-    rate_s: float
+    at_s: float = 0.0
+    records: Mapping[str, Record] = field(default_factory=dict)
+    asked: frozenset[str] = frozenset()
+    reasons: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    pending: int = 0
+    delayed: int = 0
+    buried: int = 0
+    settled: int = 0
+    appended: int = 0
+    rate_s: float = 0.0
     #: When the lease of each message that a worker has ends, Unix seconds.
-    lease_ends_s: dict[str, float] = field(default_factory=dict)
+    lease_ends_s: Mapping[str, float] = field(default_factory=dict)
     broadcasts: Sequence[BroadcastProgress] = ()
     #: Broadcast -> results/s.
     broadcast_rates_s: Mapping[str, float] = field(default_factory=dict)
     groups: Sequence[list[int]] = ()
+
+    @property
+    def leased(self) -> list[Record]:
+        return [record for record in self.records.values() if record.state == "leased"]
 
 
 class Rate:
@@ -217,9 +221,9 @@ class KnownWorkers:
         is_there = any(worker["pid"] == pid and worker["alive"] for worker in self.told)
         return {"worker": self.names.get(pid, f"pid {pid}"), "gone": bool(self.told) and not is_there}
 
-    def shown(self, snapshot: LaneSnapshot | None) -> list[dict[str, Any]]:
+    def shown(self, snapshot: LaneSnapshot) -> list[dict[str, Any]]:
         busy = self.busy(snapshot)
-        running = self._counted(record for record in _leased(snapshot) if self.is_running(record))
+        running = self._counted(record for record in snapshot.leased if self.is_running(record))
         return [
             {
                 **worker,
@@ -229,24 +233,22 @@ class KnownWorkers:
             for worker in self.told
         ]
 
-    def busy(self, snapshot: LaneSnapshot | None) -> dict[str, int]:
+    def busy(self, snapshot: LaneSnapshot) -> dict[str, int]:
         """Worker -> how many messages it has."""
-        return self._counted(record for record in _leased(snapshot) if not self.holder_of(record)["gone"])
+        return self._counted(record for record in snapshot.leased if not self.holder_of(record)["gone"])
 
     def _counted(self, records: Iterable[Record]) -> dict[str, int]:
         return Counter(self.holder_of(record)["worker"] for record in records)
 
 
 def lanes_shown(
-    snapshot: LaneSnapshot | None, bot_id: int, titles: Mapping[int, str], workers: KnownWorkers
+    snapshot: LaneSnapshot, bot_id: int, titles: Mapping[int, str], workers: KnownWorkers
 ) -> dict[str, Any]:
-    """`titles` are those of the page's own chats. Without a snapshot all counts are zero."""
-    records = list(snapshot.records.values()) if snapshot else []
-    leased = _leased(snapshot)
+    """`titles` are those of the page's own chats."""
+    leased = snapshot.leased
     running = sum(map(workers.is_running, leased))
-    counts = dict.fromkeys(("waiting", "handed_out", "running", "delayed", "buried", "settled", "appended"), 0)
-    if snapshot:
-        counts = {
+    return {
+        "counts": {
             "waiting": max(0, snapshot.pending - len(leased) - snapshot.delayed),
             "handed_out": len(leased) - running,
             "running": running,
@@ -254,13 +256,11 @@ def lanes_shown(
             "buried": snapshot.buried,
             "settled": snapshot.settled,
             "appended": snapshot.appended,
-        }
-    return {
-        "counts": counts,
-        "rate_s": snapshot.rate_s if snapshot else 0.0,
-        "rows": _rows(records, bot_id, titles, workers, snapshot.lease_ends_s if snapshot else {}),
+        },
+        "rate_s": snapshot.rate_s,
+        "rows": _rows(snapshot, bot_id, titles, workers),
         "workers": workers.shown(snapshot),
-        "broadcasts": [broadcast_shown(each, snapshot) for each in snapshot.broadcasts] if snapshot else [],
+        "broadcasts": [broadcast_shown(each, snapshot) for each in snapshot.broadcasts],
     }
 
 
@@ -276,26 +276,18 @@ def broadcast_shown(progress: BroadcastProgress, snapshot: LaneSnapshot) -> dict
     }
 
 
-def _leased(snapshot: LaneSnapshot | None) -> list[Record]:
-    return [record for record in snapshot.records.values() if record.state == "leased"] if snapshot else []
-
-
 def _rows(
-    records: Sequence[Record],
-    bot_id: int,
-    titles: Mapping[int, str],
-    workers: KnownWorkers,
-    lease_ends_s: Mapping[str, float],
+    snapshot: LaneSnapshot, bot_id: int, titles: Mapping[int, str], workers: KnownWorkers
 ) -> list[dict[str, Any]]:
     own = [f"{bot_id}/chat:{chat_id}" for chat_id in titles]
     rows = {key: LaneRow(key) for key in own}
-    for record in records:
+    for record in snapshot.records.values():
         for key in record.lanes:
             rows.setdefault(key, LaneRow(key)).add(record)
     others = [row for key, row in rows.items() if key not in own]
     others.sort(key=lambda row: (row.waiting, row.running is not None), reverse=True)
     shown = [*(rows[key] for key in own), *others[:MOST_OTHERS]]
-    return [_shown(row, titles, workers, lease_ends_s) for row in shown]
+    return [_shown(row, titles, workers, snapshot.lease_ends_s) for row in shown]
 
 
 def _shown(

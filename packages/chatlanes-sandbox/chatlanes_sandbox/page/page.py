@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -27,7 +28,7 @@ class Page:
     def __init__(self, bot: PageBot, settings: Settings) -> None:
         self.bot = bot
         self._settings = settings
-        self._snapshot: LaneSnapshot | None = None
+        self._snapshot = LaneSnapshot()
         self._lanes: dict[str, Any] = {}
         self._listening: asyncio.Task[None] | None = None
 
@@ -70,7 +71,7 @@ class Page:
         }
 
     def _workers(self) -> KnownWorkers:
-        running = self.bot.tracker.runs_since_s(self._snapshot) if self._snapshot else {}
+        running = self.bot.tracker.runs_since_s(self._snapshot)
         return KnownWorkers(self.bot.supervisor.workers, self.bot.supervisor.names, running)
 
     def snapshot(self) -> dict[str, Any]:
@@ -119,36 +120,34 @@ class Page:
     async def pause_broadcast(self, id_: str, *, paused: bool) -> None:
         """Pause a broadcast, or resume it."""
 
-        def changed() -> bool:
-            with connect_to(self._settings) as client:
-                feeder = Feeder(Store(client), self._settings)
-                if paused:
-                    return feeder.broadcasts.set_state(id_, "paused", only_from=("running",))
-                return feeder.resume(id_)
+        def change(store: Store) -> bool:
+            feeder = Feeder(store, self._settings)
+            if paused:
+                return feeder.broadcasts.set_state(id_, "paused", only_from=("running",))
+            return feeder.resume(id_)
 
-        try:
-            was_changed = await asyncio.to_thread(changed)
-        except RedisError as error:
-            raise ActionError(f"Redis does not answer: {error}") from error
-        except UnknownBroadcastError as error:
-            raise ActionError(str(error)) from error
-        if not was_changed:
+        if not await self._changed(change):
             raise ActionError(f"broadcast {id_} is not {'running' if paused else 'paused'}")
 
     async def replay(self, update_id: int) -> None:
         """Put a buried update back at the end of its lanes."""
-
         run = self.bot.tracker.progress_table.run_of(update_id)
         update_id = run.update_id if run else update_id
-
-        def replayed() -> bool:
-            with connect_to(self._settings) as client:
-                return Store(client).replay(f"{self.bot.me()['id']}:{update_id}")
-
-        try:
-            was_buried = await asyncio.to_thread(replayed)
-        except RedisError as error:
-            raise ActionError(f"Redis does not answer: {error}") from error
-        if not was_buried:
+        message_id = f"{self.bot.me()['id']}:{update_id}"
+        if not await self._changed(lambda store: store.replay(message_id)):
             raise ActionError(f"update {update_id} is not buried")
         self.bot.tracker.replayed(update_id)
+
+    async def _changed(self, change: Callable[[Store], bool]) -> bool:
+        """Make a change in Redis. Returns the answer of `change`; raises ActionError."""
+
+        def changed() -> bool:
+            with connect_to(self._settings) as client:
+                return change(Store(client))
+
+        try:
+            return await asyncio.to_thread(changed)
+        except RedisError as error:
+            raise ActionError(f"Redis does not answer: {error}") from error
+        except UnknownBroadcastError as error:
+            raise ActionError(str(error)) from error

@@ -77,40 +77,34 @@ async def press(page: Page, body: Body) -> Body:
     return {"update_id": page.bot.press(chat, said, query)}
 
 
-async def clear(page: Page, body: Body) -> Body:
+async def clear(page: Page, body: Body) -> None:
     chat = _chat(page, body)
     page.bot.history.clear(chat.id)
     page.bot.events.publish("clear", {"chat_id": chat.id})
-    return {}
 
 
-async def flood(page: Page, body: Body) -> Body:
+async def flood(page: Page, body: Body) -> None:
     page.bot.flood(int(body.get("count", 500)))
-    return {}
 
 
 async def kill(page: Page, body: Body) -> Body:
     return page.kill(body.get("worker"))
 
 
-async def slow(page: Page, body: Body) -> Body:
+async def slow(page: Page, body: Body) -> None:
     page.make_slow(slow=bool(body["slow"]))
-    return {}
 
 
-async def broadcast(page: Page, body: Body) -> Body:
+async def broadcast(page: Page, body: Body) -> None:
     await page.pause_broadcast(str(body["id"]), paused=bool(body["paused"]))
-    return {}
 
 
-async def restart(page: Page, body: Body) -> Body:
+async def restart(page: Page, body: Body) -> None:
     page.bot.supervisor.restart()
-    return {}
 
 
-async def replay(page: Page, body: Body) -> Body:
+async def replay(page: Page, body: Body) -> None:
     await page.replay(int(body["update_id"]))
-    return {}
 
 
 async def photos(request: Request) -> Response:
@@ -159,13 +153,15 @@ async def _answer(act: Callable[[], Awaitable[Body]]) -> Response:
         return json_reply({"error": str(error)}, 400)
 
 
-def _doing(path: str, act: Callable[[Page, Body], Awaitable[Body]]) -> Route:
+def _doing(path: str, act: Callable[[Page, Body], Awaitable[Body | None]]) -> Route:
+    """Answers with what `act` returns, or with {}."""
+
     async def endpoint(request: Request) -> Response:
         async def acted() -> Body:
             body = orjson.loads(await request.body() or b"{}")
             if not isinstance(body, dict):
                 raise ActionError("the body must be an object")
-            return await act(request.app.state.page, body)
+            return await act(request.app.state.page, body) or {}
 
         return await _answer(acted)
 

@@ -12,12 +12,11 @@ from itertools import cycle
 from typing import Any
 
 from chatlanes_sandbox.page.history import Chat, ChatHistory, ChatMessage, User
-from chatlanes_sandbox.simulator.calls.chats import callback_query
+from chatlanes_sandbox.simulator.calls.chats import LONGEST_TEXT, callback_query
 from chatlanes_sandbox.simulator.calls.content import without
 from chatlanes_sandbox.simulator.calls.files import photo_size
 from chatlanes_sandbox.simulator.calls.markup import marked
 
-LONGEST_TEXT = 4096
 LONGEST_CAPTION = 1024
 #: Ids of chats that the page does not show, between its own and the streamed ones.
 OTHER_CHATS = range(900_001, 900_011)
@@ -110,11 +109,6 @@ def chat_of(chat: Chat, history: ChatHistory) -> dict[str, Any]:
     return {"id": chat.id, "type": chat.type, "title": chat.title}
 
 
-def replied_to(said: ChatMessage) -> dict[str, Any]:
-    """The message in `reply_to_message`, which itself has no such field."""
-    return {name: value for name, value in said.raw.items() if name != "reply_to_message"}
-
-
 def said_content(
     history: ChatHistory, chat: Chat, user_id: int, shown: dict[str, Any], reply_to: int | None = None
 ) -> ChatMessage:
@@ -131,6 +125,6 @@ def said_content(
         answered = history.message(chat.id, reply_to)
         if answered is None:
             raise ActionError("the message to reply to is not there any more")
-        raw["reply_to_message"] = replied_to(answered)
+        raw["reply_to_message"] = without(answered.raw, "reply_to_message")  # it has none itself
     user = {"id": user_id, "first_name": history.users[user_id]["first_name"], "is_bot": False}
     return ChatMessage(chat.id, raw["message_id"], user, {**raw, **shown})

@@ -20,7 +20,7 @@ from chatlanes.telegram.methods import METHODS
 from chatlanes_sandbox.simulator.bot import SimulatedBot
 from chatlanes_sandbox.simulator.calls.files import FileStore
 from chatlanes_sandbox.simulator.calls.params import Params, RefusedError
-from chatlanes_sandbox.simulator.faults import Fault, slowed
+from chatlanes_sandbox.simulator.faults import fault_of, slowed
 from chatlanes_sandbox.simulator.responses import refusal, result, result_of_updates
 from chatlanes_sandbox.simulator.updates import GetUpdatesConflictError
 
@@ -55,7 +55,7 @@ async def _answer(request: Request, bot: SimulatedBot, method: str, params: Para
         call["place"] = place
     if "update" in call and not await _on_its_way(request, bot.slow_s):
         return Response()  # not sent
-    fault = bot.faults.take(method, params) or Fault()
+    fault = fault_of(bot.faults, method, params)
     await fault.hang()
     if fault.loses_the_answer:
         if fault.takes_effect:

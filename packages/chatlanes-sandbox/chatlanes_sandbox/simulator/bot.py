@@ -9,7 +9,7 @@ from typing import Any
 from chatlanes_sandbox.simulator.calls.chats import Chats
 from chatlanes_sandbox.simulator.calls.files import FileStore
 from chatlanes_sandbox.simulator.calls.params import Params, whole
-from chatlanes_sandbox.simulator.faults import Faults
+from chatlanes_sandbox.simulator.faults import Fault
 from chatlanes_sandbox.simulator.stream import StreamPlan, Update, run_stream
 from chatlanes_sandbox.simulator.updates import (
     WEBHOOK_ACTIVE,
@@ -100,7 +100,7 @@ class SimulatedBot:
     def _begin(self) -> None:
         self.updates = PendingUpdates(self._first_update_id)
         self.polls = LongPolls(self.updates, quirks=self._quirks)
-        self.faults = Faults()
+        self.faults: list[Fault] = []
         self.files = FileStore()
         self.chats = Chats(self.me(), self.files)
         self.answers = AnswerOrder()
@@ -257,7 +257,7 @@ class SimulatedBot:
             "conflicts": self.polls.conflicts,
             "calls": dict(self.call_counts),
             "answers": self.answers.summary(),
-            "faults": self.faults.waiting(),
+            "faults": len(self.faults),
             "webhook": self._sending.tally() if self._sending else {},
             "streaming": self._is_streaming(),
         }

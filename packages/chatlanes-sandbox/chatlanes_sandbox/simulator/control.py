@@ -44,14 +44,6 @@ async def welcome(request: Request) -> Response:
     return PlainTextResponse(WELCOME)
 
 
-def stats(bot: SimulatedBot) -> dict[str, Any]:
-    return bot.stats()
-
-
-def answers(bot: SimulatedBot) -> dict[str, list[int]]:
-    return bot.answers.numbers()
-
-
 #: The fields of a request, with their types.
 MESSAGE = {"chat_id": int, "text": str, "user_id": int, "message": dict}
 PRESS = {"chat_id": int, "message_id": int, "button": str, "user_id": int}
@@ -115,9 +107,8 @@ def add_updates(bot: SimulatedBot, body: Any) -> list[int | None]:
 def add_faults(bot: SimulatedBot, body: Any) -> int:
     """Returns the number of faults that are waiting now."""
     faults = [Fault(**fields) for fields in (body if isinstance(body, list) else [body])]
-    for fault in faults:
-        bot.faults.add(fault)
-    return bot.faults.waiting()
+    bot.faults += faults
+    return len(bot.faults)
 
 
 def set_stream(bot: SimulatedBot, body: Any) -> bool:
@@ -183,8 +174,8 @@ ROUTES = [
     Route("/control/messages", messages, methods=["GET"]),
     _changing("/control/messages", write),
     _changing("/control/presses", press),
-    _reading("/control/stats", stats),
-    _reading("/control/answers", answers),
+    _reading("/control/stats", lambda bot: bot.stats()),
+    _reading("/control/answers", lambda bot: bot.answers.numbers()),
     _changing("/control/updates", add_updates),
     _changing("/control/faults", add_faults),
     _changing("/control/stream", set_stream),

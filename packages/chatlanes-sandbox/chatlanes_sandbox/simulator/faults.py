@@ -72,27 +72,15 @@ class Fault:
         return refusal(status, self.description, self.retry_after)
 
 
-class Faults:
-    """The faults that wait for their calls."""
-
-    def __init__(self) -> None:
-        self._queue: list[Fault] = []
-
-    def add(self, fault: Fault) -> None:
-        self._queue.append(fault)
-
-    def take(self, method: str, params: dict[str, Any]) -> Fault | None:
-        """The first fault for this call. It is consumed once."""
-        for position, fault in enumerate(self._queue):
-            if fault.is_for(method, params):
-                fault.times -= 1
-                if fault.times == 0:
-                    del self._queue[position]
-                return fault
-        return None
-
-    def waiting(self) -> int:
-        return len(self._queue)
+def fault_of(faults: list[Fault], method: str, params: dict[str, Any]) -> Fault:
+    """The first of these faults that is for this call, which is consumed once; or one without effects."""
+    for position, fault in enumerate(faults):
+        if fault.is_for(method, params):
+            fault.times -= 1
+            if fault.times == 0:
+                del faults[position]
+            return fault
+    return Fault()
 
 
 def reset_connection(request: Request) -> Response:

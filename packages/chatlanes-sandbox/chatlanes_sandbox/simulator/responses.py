@@ -1,13 +1,11 @@
 """Responses in Telegram's format."""
 
 from http import HTTPStatus
+from http.client import responses
 from typing import Any
 
 import orjson
 from starlette.responses import Response
-
-#: Telegram's names of statuses that HTTP names differently.
-PHRASES = {429: "Too Many Requests"}
 
 
 def result(value: Any) -> Response:
@@ -21,7 +19,11 @@ def result_of_updates(bodies: list[bytes]) -> Response:
 
 def refusal(status: int, description: str | None = None, retry_after: int | None = None) -> Response:
     """Without a `description` it is the status in words, with the seconds to wait if there are any."""
-    answer: dict[str, Any] = {"ok": False, "error_code": status, "description": description or _in_words(status)}
+    answer: dict[str, Any] = {
+        "ok": False,
+        "error_code": status,
+        "description": description or responses.get(status, "Error"),
+    }
     if retry_after is None:
         return json_reply(answer, status)
     answer["parameters"] = {"retry_after": retry_after}
@@ -32,10 +34,3 @@ def refusal(status: int, description: str | None = None, retry_after: int | None
 
 def json_reply(value: Any, status: int = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
     return Response(orjson.dumps(value), status, headers, media_type="application/json")
-
-
-def _in_words(status: int) -> str:
-    try:
-        return PHRASES.get(status) or HTTPStatus(status).phrase
-    except ValueError:
-        return "Error"

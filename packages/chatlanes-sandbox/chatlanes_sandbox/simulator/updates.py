@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from chatlanes_sandbox.simulator.calls.params import whole
+from chatlanes_sandbox.simulator.calls.params import parsed, whole
 
 #: Kinds that Telegram sends only to bots that ask for them by name.
 NOT_BY_DEFAULT = frozenset({"chat_member", "message_reaction", "message_reaction_count"})
@@ -184,11 +184,7 @@ class LongPolls:
 
     def allow(self, kinds: Any) -> None:
         """Set the kinds, which stay until the next list; an unreadable list changes nothing."""
-        if isinstance(kinds, str):
-            try:
-                kinds = orjson.loads(kinds)
-            except orjson.JSONDecodeError:
-                return
+        kinds = parsed(kinds)
         if isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds):
             self._updates.allow(kinds)
 

@@ -106,30 +106,16 @@ SHORT_LIFE_S = 10.0
 LONGEST_PAUSE_S = 30.0
 
 
-@dataclass(frozen=True)
-class Restart:
-    after_s: float
-
-
-@dataclass(frozen=True)
-class WaitForFix:
-    """The part stays down until the bot is fixed."""
-
-
-@dataclass(frozen=True)
-class StopAll:
-    """The others cannot work without it."""
-
-
-def decide(code: int, *, short_lives: int, may_be_fixed: bool) -> Restart | WaitForFix | StopAll:
-    """`code` is negative for a signal. `short_lives`: how many runs in a row were short, this one included."""
-    if code <= 0:
-        pause_s = 0.0 if short_lives < 2 else min(2.0 ** (short_lives - 2), LONGEST_PAUSE_S)
-        return Restart(pause_s)
-    return WaitForFix() if may_be_fixed else StopAll()
-
-
 NEVER = float("inf")
+
+
+def restart_after_s(code: int, short_lives: int) -> float:
+    """The pause before the restart; NEVER after an error. `code` is negative for a signal. `short_lives`: how many runs
+    in a row were short, this one included.
+    """
+    if code > 0:
+        return NEVER
+    return 0.0 if short_lives < 2 else min(2.0 ** (short_lives - 2), LONGEST_PAUSE_S)
 
 
 @dataclass
@@ -166,14 +152,12 @@ class ManagedPart:
         if self.running is None:
             self.start_at_s = 0.0
 
-    def handle_exit(self, code: int, *, may_be_fixed: bool) -> Restart | WaitForFix | StopAll:
-        """The process has ended with this code. Returns what happens next."""
+    def handle_exit(self, code: int) -> bool:
+        """The process has ended with this code. True if it restarts by itself."""
         assert self.running is not None  # noqa: S101 - only a process that runs can end
         lived_s = time.monotonic() - self.running.started_s
         self.short_lives = self.short_lives + 1 if lived_s < SHORT_LIFE_S else 0
         self.running.close()
         self.running = None
-        decision = decide(code, short_lives=self.short_lives, may_be_fixed=may_be_fixed)
-        if isinstance(decision, Restart):
-            self.start_at_s = time.monotonic() + decision.after_s
-        return decision
+        self.start_at_s = time.monotonic() + restart_after_s(code, self.short_lives)
+        return self.start_at_s < NEVER

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from chatlanes_sandbox.plan import Part
-from chatlanes_sandbox.supervisor.child_process import NEVER, ChildProcess, ManagedPart, StopAll, WaitForFix
+from chatlanes_sandbox.supervisor.child_process import NEVER, ChildProcess, ManagedPart
 from chatlanes_sandbox.supervisor.import_check import ImportCheck
 from chatlanes_sandbox.supervisor.output import OWN_NAME, Output
 from chatlanes_sandbox.worker import READY
@@ -134,14 +134,14 @@ class Supervisor:
             self._ready = ""
 
     def _handle_exit(self, name: str, managed: ManagedPart, running: ChildProcess, code: int) -> None:
-        decision = managed.handle_exit(code, may_be_fixed=managed.part.is_worker and self._import_check is not None)
-        if self._is_stopping:
+        restarts = managed.handle_exit(code)
+        if self._is_stopping or restarts:
             return
-        if isinstance(decision, StopAll):
+        if managed.part.is_worker and self._import_check:  # it stays down until the bot is fixed
+            self._import_check.worker_failed(name, list(running.said), self._output)
+        else:  # the others cannot work without it
             self.last_words = next((line for line in reversed(running.said) if line.strip()), "")
             self._stop(name)
-        elif isinstance(decision, WaitForFix) and self._import_check:
-            self._import_check.worker_failed(name, list(running.said), self._output)
 
     @property
     def _workers(self) -> dict[str, ManagedPart]:

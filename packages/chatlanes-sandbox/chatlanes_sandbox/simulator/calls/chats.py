@@ -143,7 +143,7 @@ class Chats:
         unknown = {"message_id": number, "chat": self._chat_of(params), "date": int(time.time())}
         replied = self._found({**params, "message_id": number}) or unknown
         quote = {"quote": {"text": str(asked["quote"]), "position": 0, "is_manual": True}} if asked.get("quote") else {}
-        return {"reply_to_message": {k: v for k, v in replied.items() if k != "reply_to_message"}, **quote}
+        return {"reply_to_message": without(replied, "reply_to_message"), **quote}
 
     def _edit(self, method: str, params: Params) -> dict[str, Any]:
         found = self._found(params, purpose="edit")

@@ -33,24 +33,25 @@ def is_true(value: Any) -> bool:
 
 
 def listed(params: Params, name: str) -> list[Any]:
-    """A parameter that is a list, given as such or as its JSON."""
-    value = params.get(name, [])
-    if isinstance(value, str):
-        try:
-            value = orjson.loads(value)
-        except orjson.JSONDecodeError:
-            return []
+    """A parameter that is a list, given as such or as its JSON; empty for other values."""
+    value = parsed(params.get(name))
     return value if isinstance(value, list) else []
 
 
 def decoded(value: Any) -> dict[str, Any]:
     """A parameter that is an object, given as such or as its JSON; empty for other values."""
-    if isinstance(value, str):
-        try:
-            value = orjson.loads(value)
-        except orjson.JSONDecodeError:
-            return {}
+    value = parsed(value)
     return value if isinstance(value, dict) else {}
+
+
+def parsed(value: Any) -> Any:
+    """A parameter, given as such or as its JSON. None: unreadable."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return None
 
 
 # ── methods ──
