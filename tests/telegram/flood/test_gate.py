@@ -216,8 +216,8 @@ def test_wait_ends_without_a_lease_or_at_a_stop(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_slot_is_taken_once_and_used_after_its_wait(redis: Redis) -> None:
-    # Given a bot with 20 messages per second
-    ours, _ = run_gate(rates=Rates(per_bot=20))
+    # Given a bot with 2 messages per second
+    ours, _ = run_gate(rates=Rates(per_bot=2))
     assert ask(redis, ours.passage(call(1), asking(redis))) is None
     waits = ours.passage(call(2), asking(redis))
     held = ask(redis, waits)
@@ -232,7 +232,7 @@ def test_slot_is_taken_once_and_used_after_its_wait(redis: Redis) -> None:
 
 
 def test_pause_after_a_granted_slot_applies(redis: Redis) -> None:
-    ours, _ = run_gate(rates=Rates(per_bot=20))
+    ours, _ = run_gate(rates=Rates(per_bot=2))
     assert ask(redis, ours.passage(call(1), asking(redis))) is None
     waits = ours.passage(call(2), asking(redis))
     held = ask(redis, waits)
