@@ -12,7 +12,15 @@ _FORMER = ("getChatMembersCount", "kickChatMember", "setStickerSetThumb")
 
 #: Lower case -> the documentation's spelling.
 METHODS: dict[str, str] = {name.lower(): name for name in (*_BOT_API["methods"], *_FORMER)}
+
+_PARAMETERS: dict[str, list[str]] = {name.lower(): names for name, names in _BOT_API["methods"].items()}
 del _BOT_API
+
+
+def takes(method: str, parameter: str) -> bool:
+    """True if the method has this parameter in this version; Telegram ignores any other."""
+    known = _PARAMETERS.get(method.lower(), ())
+    return parameter in known or f"{parameter}?" in known  # optional ones have a question mark
 
 
 def check_method(name: str) -> None:
