@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install lock dist run test test-quick test-all test-core test-oldest mutants check chaos power-failure bench bench-all screenshots docs containers
+.PHONY: install lock dist run bot-api test test-quick test-all test-core test-oldest mutants check chaos power-failure bench bench-all screenshots docs containers
 
 # pip prints either five lines for each of a hundred packages, or nothing for minutes.
 SHELL := /bin/bash
@@ -93,6 +93,11 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Writes chatlanes/telegram/bot_api.json from the installed aiogram, and prints what it adds. For a newer Bot API, install a
+# newer aiogram first (`make lock ARGS="--upgrade-package aiogram"`, `make install`).
+bot-api: install
+	$(BIN)/python -m tests.telegram.source
 
 # Makes single changes to the code that decides order and leases, and reports which test notices each. Takes an hour;
 # ARGS="fence renewal" for the changes with these words in their names.

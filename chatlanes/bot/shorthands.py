@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from chatlanes.bot.addressing import (
+    WRITTEN_BY_USERS,
     NoChatError,
     WrongKindError,
     chat_of_reply,
@@ -17,13 +18,16 @@ from chatlanes.bot.addressing import (
     query_of,
 )
 from chatlanes.telegram import NotModified
-from chatlanes.updates import ParsedUpdate
+from chatlanes.updates import ParsedUpdate, number, object_id
 
 Message = dict[str, Any]
 
 #: A file to send: a pathlib.Path, its content, an open file, or a text: Telegram's file_id, or a URL that Telegram
 #: downloads (with a local Bot API server also file:///…).
 File = Path | bytes | BinaryIO | str
+
+#: Telegram's rich Markdown, or an InputRichMessage: `{"html": …}`, `{"blocks": […]}`.
+RichContent = str | dict[str, Any]
 
 #: The title is required but not sent; clients show it in the list of results.
 GUEST_TITLE_LENGTH = 64
@@ -81,6 +85,10 @@ class Shorthands:
     def reply_location(self, latitude: float, longitude: float, /, **params: Any) -> Any:
         return self._reply("sendLocation", latitude=latitude, longitude=longitude, **params)
 
+    def reply_rich(self, content: RichContent, /, **params: Any) -> Any:
+        """Sends a rich message of up to 32,768 characters, with headings, lists, tables and formulas."""
+        return self._reply("sendRichMessage", rich_message=_rich(content), **params)
+
     def typing(self, action: str = "typing", /, **params: Any) -> Any:
         """Shows that the bot is typing, for 5 s or until its next message. Other actions: `upload_photo`, …"""
         return self._reply("sendChatAction", action=action, **params)
@@ -90,12 +98,17 @@ class Shorthands:
 
     # -- calls for the message that the update is about: that of the pressed button, or the one that was sent.
     # `message` selects another one, as returned by a call: `sent = ctx.reply("0 %")`, later
-    # `ctx.edit("50 %", message=sent)`. Each raises NoMessageError if there is none. Edits return the message, or True
+    # `ctx.edit("50 %", message=sent)`. An ephemeral message can only be edited and deleted. Each raises NoMessageError
+    # if there is none. Edits return the message, or True
     # for the message of an inline result, which takes edits only, and if nothing had to change.
 
     def edit(self, text: str, /, *, message: Message | None = None, **params: Any) -> Any:
         """Replaces the text. Without a reply_markup the buttons are removed."""
         return self._edit("editMessageText", message, text=text, **params)
+
+    def edit_rich(self, content: RichContent, /, *, message: Message | None = None, **params: Any) -> Any:
+        """Replaces the text by rich content. Without a reply_markup the buttons are removed."""
+        return self._edit("editMessageText", message, rich_message=_rich(content), **params)
 
     def edit_caption(self, caption: str, /, *, message: Message | None = None, **params: Any) -> Any:
         """Replaces the caption."""
@@ -109,6 +122,8 @@ class Shorthands:
 
     def delete(self, *, message: Message | None = None) -> Any:
         """Deletes the message. Telegram allows this for most messages within 48 h."""
+        if ephemeral := _ephemeral(self._parsed, message):
+            return self.call("deleteEphemeralMessage", **ephemeral)
         method, named = deletion(message_of(self._parsed, message))
         return self.call(method, **named)
 
@@ -131,8 +146,12 @@ class Shorthands:
 
     def _edit(self, method: str, message: Message | None, /, **params: Any) -> Any:
         """NotModified counts as success, because an earlier run of the handler may have made the edit."""
+        if edited := _ephemeral(self._parsed, message):
+            method = method.replace("edit", "editEphemeral", 1)
+        else:
+            edited = editable(self._parsed, message)
         try:
-            return self.call(method, **{**editable(self._parsed, message), **params})
+            return self.call(method, **{**edited, **params})
         except NotModified:
             return True
 
@@ -167,13 +186,38 @@ class Shorthands:
         ended = {"ok": refuse is None, "error_message": refuse, "shipping_options": options}
         return self._answer("answerShippingQuery", "shipping_query", ended)
 
+    # A request to join has a query if the bot was chosen to decide such requests. Telegram waits 10 s for its answer.
+
     def approve_join(self) -> Any:
-        """Approves the join request."""
+        """Approves the request to join."""
+        if self._parsed.join_query is not None:
+            return self._answer_join("approve")
         return self.call("approveChatJoinRequest", **self._asks_to_join())
 
     def decline_join(self) -> Any:
-        """Declines the join request."""
+        """Declines the request to join."""
+        if self._parsed.join_query is not None:
+            return self._answer_join("decline")
         return self.call("declineChatJoinRequest", **self._asks_to_join())
+
+    def queue_join(self) -> Any:
+        """Leaves a request to join that has a query to the administrators."""
+        return self._answer_join("queue")
+
+    def open_join_app(self, url: str, /) -> Any:
+        """Shows a Mini App to the user before a request to join that has a query is decided. The decision follows by
+        `ctx.call("answerChatJoinRequestQuery", chat_join_request_query_id=…, result="approve")`.
+        """
+        return self.call("sendChatJoinRequestWebApp", **self._join_query(), web_app_url=url)
+
+    def _answer_join(self, result: str) -> Any:
+        return self.call("answerChatJoinRequestQuery", **self._join_query(), result=result)
+
+    def _join_query(self) -> dict[str, str]:
+        query = self._parsed.join_query
+        if query is None:
+            raise WrongKindError("this method answers a chat_join_request with a query_id, which the update lacks")
+        return {"chat_join_request_query_id": query}
 
     def _answer(self, method: str, kind: str, params: dict[str, Any]) -> Any:
         return self.call(method, **{f"{kind}_id": query_of(self._parsed, kind), **params})
@@ -185,6 +229,23 @@ class Shorthands:
         if parsed.chat is None or parsed.user is None:
             raise NoChatError("this chat_join_request has no chat or no user")
         return {"chat_id": parsed.chat, "user_id": parsed.user}
+
+
+def _rich(content: RichContent) -> dict[str, Any]:
+    return {"markdown": content} if isinstance(content, str) else content
+
+
+def _ephemeral(parsed: ParsedUpdate, message: Message | None) -> dict[str, Any] | None:
+    """The parameters that identify an ephemeral message of the bot; None for any other message."""
+    if message is None and parsed.kind in WRITTEN_BY_USERS:
+        return None
+    place = parsed.place if message is None else message
+    found = {
+        "chat_id": object_id(place, "chat"),
+        "receiver_user_id": object_id(place, "receiver_user"),
+        "ephemeral_message_id": number(place.get("ephemeral_message_id")),
+    }
+    return None if None in found.values() else found
 
 
 def _guest_answer(parsed: ParsedUpdate, text: str, params: dict[str, Any]) -> dict[str, Any]:

@@ -49,8 +49,9 @@ PAUSES_S = (0.25, 0.5, 1.0)
 #: No repeat begins later than this after the first attempt: a call that took 10 s to fail is likely to fail again.
 WITHIN_S = 5.0
 
-#: "… is typing" disappears after 5 s. Frameworks send it repeatedly while a handler runs, so it is not journaled.
-TRANSIENT = "sendchataction"
+#: "… is typing" disappears after 5 s, a draft after 30 s. Both are sent repeatedly while a handler runs, so neither is
+#: journaled.
+TRANSIENT = frozenset({"sendchataction", "sendmessagedraft", "sendrichmessagedraft"})
 
 T = TypeVar("T")
 
@@ -246,7 +247,7 @@ class BotApi:
 def is_read_only(method: str) -> bool:
     """True if the call has no lasting effect. Method names are case-insensitive; getUpdates confirms updates."""
     name = method.lower()
-    return (name.startswith("get") and name != "getupdates") or name == TRANSIENT
+    return (name.startswith("get") and name != "getupdates") or name in TRANSIENT
 
 
 def may_repeat(error: BotApiError, *, reads: bool) -> bool:

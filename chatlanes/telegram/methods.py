@@ -1,51 +1,26 @@
-"""The names of the Bot API's methods (10.3). Upper and lower case are the same."""
+"""The names of the Bot API's methods, from bot_api.json (`make bot-api`). Upper and lower case are the same."""
 
+import json
 from difflib import get_close_matches
+from pathlib import Path
 
-_ALL = """
-getMe logOut close getUpdates setWebhook deleteWebhook getWebhookInfo getFile
-sendMessage sendAnimation sendAudio sendDice sendDocument sendLivePhoto sendPhoto sendSticker sendVideo sendVideoNote
-sendVoice sendPaidMedia sendGame sendInvoice sendLocation sendVenue sendContact sendPoll sendChecklist sendMediaGroup
-sendRichMessage sendRichMessageDraft sendChatJoinRequestWebApp answerChatJoinRequestQuery
-editEphemeralMessageText editEphemeralMessageCaption editEphemeralMessageMedia editEphemeralMessageReplyMarkup
-deleteEphemeralMessage
-sendChatAction sendMessageDraft sendGift giftPremiumSubscription stopPoll
-copyMessage copyMessages forwardMessage forwardMessages setMessageReaction deleteMessageReaction
-deleteAllMessageReactions deleteMessage deleteMessages
-editMessageText editMessageLiveLocation stopMessageLiveLocation editMessageMedia editMessageCaption
-editMessageChecklist editMessageReplyMarkup
-answerWebAppQuery answerGuestQuery answerInlineQuery answerCallbackQuery answerShippingQuery answerPreCheckoutQuery
-savePreparedInlineMessage savePreparedKeyboardButton
-getMyCommands setMyCommands deleteMyCommands getMyDefaultAdministratorRights setMyDefaultAdministratorRights
-getMyName setMyName setMyProfilePhoto removeMyProfilePhoto getMyDescription setMyDescription getMyShortDescription
-setMyShortDescription getChatMenuButton setChatMenuButton getMyStarBalance
-getUserProfilePhotos getUserProfileAudios getUserChatBoosts getUserGifts getUserPersonalChatMessages setUserEmojiStatus
-postStory repostStory editStory deleteStory
-createInvoiceLink getStarTransactions refundStarPayment editUserStarSubscription getAvailableGifts getChatGifts
-convertGiftToStars upgradeGift transferGift
-getManagedBotToken getManagedBotAccessSettings setManagedBotAccessSettings replaceManagedBotToken
-verifyUser verifyChat removeUserVerification removeChatVerification setGameScore getGameHighScores
-exportChatInviteLink createChatInviteLink createChatSubscriptionInviteLink editChatInviteLink
-editChatSubscriptionInviteLink revokeChatInviteLink approveChatJoinRequest declineChatJoinRequest
-getBusinessConnection readBusinessMessage deleteBusinessMessages setBusinessAccountName setBusinessAccountUsername
-setBusinessAccountBio setBusinessAccountProfilePhoto removeBusinessAccountProfilePhoto setBusinessAccountGiftSettings
-getBusinessAccountStarBalance transferBusinessAccountStars getBusinessAccountGifts
-getChat setChatPhoto deleteChatPhoto setChatTitle setChatPermissions setChatDescription pinChatMessage
-unpinChatMessage unpinAllChatMessages approveSuggestedPost declineSuggestedPost setChatStickerSet deleteChatStickerSet
-getChatMember getChatAdministrators getChatMemberCount getChatMembersCount leaveChat promoteChatMember
-setChatAdministratorCustomTitle setChatMemberTag banChatMember kickChatMember restrictChatMember unbanChatMember
-banChatSenderChat unbanChatSenderChat
-getForumTopicIconStickers createForumTopic editForumTopic closeForumTopic reopenForumTopic deleteForumTopic
-unpinAllForumTopicMessages editGeneralForumTopic closeGeneralForumTopic reopenGeneralForumTopic hideGeneralForumTopic
-unhideGeneralForumTopic unpinAllGeneralForumTopicMessages
-getStickerSet getCustomEmojiStickers uploadStickerFile createNewStickerSet addStickerToSet replaceStickerInSet
-setStickerSetTitle setStickerSetThumb setStickerSetThumbnail setCustomEmojiStickerSetThumbnail deleteStickerSet
-setStickerPositionInSet deleteStickerFromSet setStickerEmojiList setStickerKeywords setStickerMaskPosition
-setPassportDataErrors
-"""
+_BOT_API = json.loads(Path(__file__).with_name("bot_api.json").read_bytes())
+VERSION: str = _BOT_API["version"]
+
+#: Former names, which Telegram's server still accepts.
+_FORMER = ("getChatMembersCount", "kickChatMember", "setStickerSetThumb")
 
 #: Lower case -> the documentation's spelling.
-METHODS = {name.lower(): name for name in _ALL.split()}
+METHODS: dict[str, str] = {name.lower(): name for name in (*_BOT_API["methods"], *_FORMER)}
+
+_PARAMETERS: dict[str, list[str]] = {name.lower(): names for name, names in _BOT_API["methods"].items()}
+del _BOT_API
+
+
+def takes(method: str, parameter: str) -> bool:
+    """True if the method has this parameter in this version; Telegram ignores any other."""
+    known = _PARAMETERS.get(method.lower(), ())
+    return parameter in known or f"{parameter}?" in known  # optional ones have a question mark
 
 
 def check_method(name: str) -> None:
@@ -53,4 +28,4 @@ def check_method(name: str) -> None:
     if name.lower() not in METHODS:
         near = get_close_matches(name.lower(), METHODS, n=1)
         likely = f"; did you mean {METHODS[near[0]]}?" if near else ": a handler can call a newer method"
-        raise ValueError(f"{name} is not a method of the Bot API 10.3{likely}")
+        raise ValueError(f"{name} is not a method of the Bot API {VERSION}{likely}")

@@ -72,8 +72,10 @@ def by_sender(update: dict[str, Any], parsed: ParsedUpdate) -> str | None:
 BUILT_IN: dict[str, GroupName] = {"albums": by_album, "messages": by_sender}
 
 
-def is_payment(parsed: ParsedUpdate) -> bool:
-    """True if the update is about a payment. It is never held back, whatever the function of COLLECT returns."""
+def is_urgent(parsed: ParsedUpdate) -> bool:
+    """True if the update is about a payment, or Telegram waits only briefly for the answer. It is never held back,
+    whatever the function of COLLECT returns.
+    """
     return is_express(parsed) or not PAID.isdisjoint(parsed.body)
 
 
@@ -87,7 +89,7 @@ def _custom(collect: str) -> GroupName:
     function = import_function("COLLECT", collect, "the name of a group, or None", CollectError)
 
     def by_function(update: dict[str, Any], parsed: ParsedUpdate) -> str | None:
-        if is_payment(parsed):
+        if is_urgent(parsed):
             return None
         with explained(f"{collect} (COLLECT)"):
             name = function(copy_of(update))

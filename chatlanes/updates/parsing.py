@@ -102,6 +102,11 @@ class ParsedUpdate(NamedTuple):
         return text_id(self.place.get("guest_query_id"))
 
     @property
+    def join_query(self) -> str | None:
+        """The query of a request to join, sent to a bot that the group's owner has chosen to decide such requests."""
+        return text_id(self.body.get("query_id")) if self.kind == "chat_join_request" else None
+
+    @property
     def is_guest(self) -> bool:
         return self.kind == "guest_message" or self.guest_query is not None
 

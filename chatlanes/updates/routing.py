@@ -26,7 +26,8 @@ Order = Callable[[dict[str, Any]], list[str]]
 #: A built-in order.
 OurOrder = Callable[[ParsedUpdate], list[str]]
 
-#: Payment queries: Telegram waits 10 s for the answer, while the user sees a payment dialog.
+#: Payment queries: Telegram waits 10 s for the answer, while the user sees a payment dialog. It waits as long for the
+#: answer to a request to join that has a query.
 EXPRESS_KINDS = frozenset({"pre_checkout_query", "shipping_query"})
 
 #: The lanes that a message may have: MOST_LANES in celery_lanes/protocol/commands.py, whose import loads Celery.
@@ -73,7 +74,7 @@ def queue_of(keys: list[str], update_id: int, queues: int, group: str = "updates
 
 def is_express(parsed: ParsedUpdate) -> bool:
     """True if it belongs in the bot's express queue, because Telegram waits only briefly for the answer."""
-    return parsed.kind in EXPRESS_KINDS
+    return parsed.kind in EXPRESS_KINDS or parsed.join_query is not None
 
 
 def check_order_by(order_by: str) -> None:

@@ -271,6 +271,18 @@ def test_reading_calls_are_repeated_and_not_recorded(web: HttpServer, run: Any, 
     assert [asked.path.rpartition("/")[2] for asked in web.asked] == ["getMe", "sendMessage", "getMe", "getChat"]
 
 
+@pytest.mark.parametrize("method", ["sendChatAction", "sendMessageDraft", "sendRichMessageDraft"])
+def test_what_vanishes_by_itself_is_sent_in_every_run(web: HttpServer, run: Any, method: str) -> None:
+    first = run()
+    first.calls.call(method, chat_id=7)
+    first.call("a")
+    first.fails()
+    second = run()
+    second.calls.call(method, chat_id=7)
+    second.call("a")
+    assert [asked.path.rpartition("/")[2] for asked in web.asked] == [method, "sendMessage", method]
+
+
 def test_calls_of_a_coroutine_are_numbered_in_source_order(web: HttpServer, run: Any) -> None:
     async def handle(ctx: Any, *texts: str, reads: bool) -> None:
         if reads:

@@ -25,6 +25,10 @@ BUTTON = {"id": "q", "from": ANN, "message": {**HELLO, "chat": {"id": -100}}, "d
 INLINE_BUTTON = {"id": "q", "from": ANN, "inline_message_id": "i", "data": "yes"}
 SENT = {"message_id": 9, "chat": {"id": 7}, "text": "0 %"}
 JOIN = {"chat": {"id": -100}, "from": ANN, "user_chat_id": 7}
+JOIN_QUERY = {**JOIN, "query_id": "q"}
+SECRET = {"message_id": 0, "ephemeral_message_id": 4, "chat": {"id": -100}, "receiver_user": ANN, "text": "0 %"}
+EPHEMERAL = {"chat_id": -100, "receiver_user_id": 7, "ephemeral_message_id": 4}
+EPHEMERAL_BUTTON = {**BUTTON, "message": SECRET}
 MARKUP = {"inline_keyboard": [[{"text": "A", "callback_data": "a"}]]}
 RESULT = {"type": "article", "id": "1"}
 
@@ -96,6 +100,34 @@ CALLS = [
      {"shipping_query_id": "q", "ok": False, "error_message": "Too far"}),
     ("chat_join_request", JOIN, lambda c: c.approve_join(), "approveChatJoinRequest", {"chat_id": -100, "user_id": 7}),
     ("chat_join_request", JOIN, lambda c: c.decline_join(), "declineChatJoinRequest", {"chat_id": -100, "user_id": 7}),
+    ("chat_join_request", JOIN_QUERY, lambda c: c.approve_join(), "answerChatJoinRequestQuery",
+     {"chat_join_request_query_id": "q", "result": "approve"}),
+    ("chat_join_request", JOIN_QUERY, lambda c: c.decline_join(), "answerChatJoinRequestQuery",
+     {"chat_join_request_query_id": "q", "result": "decline"}),
+    ("chat_join_request", JOIN_QUERY, lambda c: c.queue_join(), "answerChatJoinRequestQuery",
+     {"chat_join_request_query_id": "q", "result": "queue"}),
+    ("chat_join_request", JOIN_QUERY, lambda c: c.open_join_app("https://a.example"), "sendChatJoinRequestWebApp",
+     {"chat_join_request_query_id": "q", "web_app_url": "https://a.example"}),
+
+    ("message", TOPIC, lambda c: c.reply_rich("# Hat", protect_content=True), "sendRichMessage",
+     {"chat_id": -100, "message_thread_id": 5, "rich_message": {"markdown": "# Hat"}, "protect_content": True}),
+    ("message", HELLO, lambda c: c.reply_rich({"html": "<h1>Hat</h1>"}), "sendRichMessage",
+     {"chat_id": 7, "rich_message": {"html": "<h1>Hat</h1>"}}),
+    ("callback_query", BUTTON, lambda c: c.edit_rich("# Hat"), "editMessageText",
+     {"chat_id": -100, "message_id": 3, "rich_message": {"markdown": "# Hat"}}),
+    # An ephemeral message of the bot is edited and deleted by methods of its own.
+    ("callback_query", EPHEMERAL_BUTTON, lambda c: c.edit("done"), "editEphemeralMessageText",
+     {**EPHEMERAL, "text": "done"}),
+    ("callback_query", EPHEMERAL_BUTTON, lambda c: c.edit_caption("done"), "editEphemeralMessageCaption",
+     {**EPHEMERAL, "caption": "done"}),
+    ("callback_query", EPHEMERAL_BUTTON, lambda c: c.edit_markup(MARKUP), "editEphemeralMessageReplyMarkup",
+     {**EPHEMERAL, "reply_markup": MARKUP}),
+    ("callback_query", EPHEMERAL_BUTTON, lambda c: c.edit_rich("# Hat"), "editEphemeralMessageText",
+     {**EPHEMERAL, "rich_message": {"markdown": "# Hat"}}),
+    ("callback_query", EPHEMERAL_BUTTON, lambda c: c.delete(), "deleteEphemeralMessage", EPHEMERAL),
+    ("message", HELLO, lambda c: c.edit("50 %", message=SECRET), "editEphemeralMessageText",
+     {**EPHEMERAL, "text": "50 %"}),
+    ("message", HELLO, lambda c: c.delete(message=SECRET), "deleteEphemeralMessage", EPHEMERAL),
 ]  # fmt: skip
 
 
@@ -123,6 +155,8 @@ COMPLAINTS = [
     ("message", HELLO, lambda c: c.answer_inline([]), WrongKindError, "this method answers inline_query"),
     ("shipping_query", {"id": "q"}, lambda c: c.answer_shipping(), ValueError, "either the options or refuse="),
     ("message", HELLO, lambda c: c.approve_join(), WrongKindError, "this method answers chat_join_request"),
+    ("chat_join_request", JOIN, lambda c: c.queue_join(), WrongKindError, "a chat_join_request with a query_id"),
+    ("message", {**SECRET, "from": ANN}, lambda c: c.edit("x"), NoMessageError, "cannot edit a user's message"),
     ("message", HELLO, lambda c: c.download({"duration": 3}), ValueError, "pass a file_id"),
 ]  # fmt: skip
 

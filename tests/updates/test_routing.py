@@ -408,3 +408,8 @@ def test_urgent_kinds_are_express(kind: str) -> None:
     assert is_express(parse({"update_id": 1, kind: {"from": {"id": 9}}})) == (
         kind in ("pre_checkout_query", "shipping_query")
     )
+
+
+def test_a_request_to_join_with_a_query_is_express() -> None:
+    assert is_express(parse({"update_id": 1, "chat_join_request": {**IN_GROUP, "query_id": "q"}}))
+    assert not is_express(parse({"update_id": 1, "inline_query": {"from": ANN, "query_id": "q"}}))

@@ -58,9 +58,11 @@ def keys_of(bot_id: str, scope: str) -> Keys:
     )
 
 
-#: Answers to payments, for which Telegram waits only 10 s. They are sent even while the bot is paused, because the
-#: pause of a whole bot is a guess.
-URGENT = frozenset({"answerprecheckoutquery", "answershippingquery"})
+#: Answers to payments and to queries of requests to join, for which Telegram waits only 10 s. They are sent even while
+#: the bot is paused, because the pause of a whole bot is a guess.
+URGENT = frozenset(
+    {"answerprecheckoutquery", "answershippingquery", "answerchatjoinrequestquery", "sendchatjoinrequestwebapp"}
+)
 
 
 def ask_keys(keys: Keys, method: str) -> list[str]:

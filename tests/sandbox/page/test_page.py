@@ -25,6 +25,21 @@ GROUP = -1_000_000_000_001
 BUTTON = {"inline_keyboard": [[{"text": "More", "callback_data": "more"}]]}
 
 
+#: One rich block of each form, and the text that is shown.
+BLOCKS = [
+    {"type": "heading", "size": 1, "text": ["Hats ", {"type": "bold", "text": {"type": "italic", "text": "today"}}]},
+    {"type": "list", "items": [{"label": "1.", "blocks": [{"type": "paragraph", "text": "red"}]}]},
+    {"type": "list", "items": [{"has_checkbox": True, "is_checked": True, "blocks": []}]},
+    {"type": "table", "cells": [[{"text": "a", "is_header": True}, {"text": "b"}], [{"text": "c"}, {}]]},
+    {"type": "details", "summary": "More", "blocks": [{"type": "pre", "text": "x = 1"}]},
+    {"type": "mathematical_expression", "expression": "x^2"},
+    {"type": "divider"},
+    {"type": "buttons", "buttons": [{"text": "Go", "callback_data": "go"}]},
+    {"type": "map", "location": {}},
+]
+SHOWN = "Hats today\n1. red\n☑ \na | b\nc | \nMore\nx = 1\nx^2\n———\n[Go]\n(map)"
+
+
 def start_page(file: Path) -> Simulator:
     return start(quirks=False, page=file, environment=ALONE)
 
@@ -192,6 +207,7 @@ def test_several_photos_are_an_album(page: PageClient, bot: BotClient) -> None:
         ("forwardMessage", {"from_chat_id": 101, "message_id": 1}, "text", "to be forwarded"),
         ("sendInvoice", {"title": "Hat"}, "invoice", "Hat"),
         ("sendRichMessage", {"rich_message": {"markdown": "# Hat"}}, "rich_message", "# Hat"),
+        ("sendRichMessage", {"rich_message": {"blocks": BLOCKS}}, "rich_message", SHOWN),
     ],
 )
 def test_every_kind_of_message_is_shown(
@@ -205,6 +221,50 @@ def test_every_kind_of_message_is_shown(
     shown = page.message(lambda each: each["chat_id"] == chat_id and each["message_id"] == sent["message_id"])
     assert (shown["kind"], shown["user"]["is_bot"]) == (kind, True)
     assert shown["text"].startswith(text)
+
+
+def test_a_draft_can_be_stopped(page: PageClient, bot: BotClient) -> None:
+    # When the bot drafts, then the page gets the draft
+    bot.result("sendMessageDraft", chat_id=101, draft_id=5, text="*so*", parse_mode="Markdown", can_stop=True)
+    wait_until(lambda: page.last("drafts"))
+    shown = page.last("drafts")
+    [draft] = shown["drafts"]
+    assert (shown["chat_id"], draft["text"], draft["entities"][0]["type"], draft["can_stop"]) == (
+        101,
+        "so",
+        "bold",
+        True,
+    )
+    # When Ann presses Stop, then the bot gets an update, and the draft is gone
+    page.do("stop", chat_id=101)
+    update = bot.updates()[-1]["stopped_message_generation"]
+    assert (update["chat"]["id"], update["draft_id"]) == (101, 5)
+    wait_until(lambda: page.last("drafts")["drafts"] == [])
+    assert page.refused("stop", chat_id=101) == "the chat has no draft with a Stop button"
+
+
+def test_an_ephemeral_message_names_its_reader(page: PageClient, bot: BotClient) -> None:
+    # Given a command that is sent as an ephemeral message
+    bot.result("setMyCommands", commands=[{"command": "mine", "description": "Mine", "is_ephemeral": True}])
+    said = page.say("/mine", GROUP, 102)
+    message = bot.updates()[-1]["message"]
+    assert (message["message_id"], message["ephemeral_message_id"]) == (0, said["message_id"])
+    assert said["seen_by"] == {"id": 102, "first_name": "Ben"}
+    # In a private chat it is an ordinary message
+    assert page.say("/mine")["seen_by"] is None
+    # When the bot answers, then its answer names the reader, and others cannot press its button
+    asked = {"chat_id": GROUP, "text": "3", "reply_markup": BUTTON}
+    sent = bot.result("sendMessage", **asked, ephemeral_message_parameters={"receiver_user_id": 102})
+    ids = GROUP, sent["ephemeral_message_id"]
+    shown = page.message(lambda each: (each["chat_id"], each["message_id"]) == ids)
+    assert (sent["message_id"], sent["receiver_user"]["first_name"], shown["seen_by"]["id"]) == (0, "Ben", 102)
+    press = {"chat_id": GROUP, "message_id": sent["ephemeral_message_id"], "data": "more"}
+    assert page.refused("press", user_id=101, **press) == "only its receiver sees this ephemeral message"
+    page.do("press", user_id=102, **press)
+    assert bot.updates()[-1]["callback_query"]["message"]["ephemeral_message_id"] == sent["ephemeral_message_id"]
+    # And one to a stranger is refused
+    stranger = bot("sendMessage", **asked, ephemeral_message_parameters={"receiver_user_id": 999})
+    assert stranger.json()["description"] == "Bad Request: user not found"
 
 
 def test_calls_that_add_no_message(page: PageClient, bot: BotClient) -> None:

@@ -136,14 +136,23 @@ def test_two_refused_chats_pause_the_bot(redis: Redis) -> None:
     assert (held.verdict, round(held.wait_s)) == (Verdict.BOT, 10)
 
 
-def test_answer_to_a_payment_passes_a_pause_of_the_bot(redis: Redis) -> None:
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("answerPreCheckoutQuery", {"pre_checkout_query_id": "p", "ok": True}),
+        ("answerShippingQuery", {"shipping_query_id": "s", "ok": False}),
+        ("answerChatJoinRequestQuery", {"chat_join_request_query_id": "j", "result": "approve"}),
+        ("sendChatJoinRequestWebApp", {"chat_join_request_query_id": "j", "web_app_url": "https://a.example"}),
+    ],
+)
+def test_an_urgent_answer_passes_a_pause_of_the_bot(redis: Redis, method: str, params: dict[str, Any]) -> None:
     ours, _ = run_gate()
     redis.set("flood:1", 1, px=60_000)
-    checkout = prepare("answerPreCheckoutQuery", {"pre_checkout_query_id": "p", "ok": True})
+    checkout = prepare(method, params)
     assert ask(redis, ours.passage(call(), asking(redis))) is not None
     assert ask(redis, ours.passage(checkout, asking(redis))) is None
     # But not after a refusal of its own
-    ours.passage(checkout, asking(redis)).refused(flood(30, None, "answerPreCheckoutQuery"))
+    ours.passage(checkout, asking(redis)).refused(flood(30, None, method))
     held = ask(redis, ours.passage(checkout, asking(redis)))
     assert held is not None
     assert held.verdict is Verdict.PAUSE

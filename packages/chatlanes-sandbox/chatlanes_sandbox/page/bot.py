@@ -214,11 +214,13 @@ class PageBot(SimulatedBot):
             self.history.put(said)
         return update_id
 
-    def write(self, chat_id: int, user_id: int, content: dict[str, Any]) -> Update | None:
+    def write(
+        self, chat_id: int, user_id: int, content: dict[str, Any], *, is_ephemeral: bool = False
+    ) -> Update | None:
         chat = self.history.chats.get(chat_id)
         if chat is None:
-            return super().write(chat_id, user_id, content)
-        said = self.say(chat, said_content(self.history, chat, user_id, content))
+            return super().write(chat_id, user_id, content, is_ephemeral=is_ephemeral)
+        said = self.say(chat, said_content(self.history, chat, user_id, content, is_ephemeral=is_ephemeral))
         return {"update_id": said.update_ids[-1], "message": said.raw} if said.update_ids else None
 
     def press_button(self, chat_id: int, user_id: int, message_id: int, button: str) -> Update | None:
@@ -228,6 +230,14 @@ class PageBot(SimulatedBot):
         query = pressed(self.history, chat, user_id, said, data_of(said.raw, button))
         update_id = self.press(chat, said, query)
         return None if update_id is None else {"update_id": update_id, "callback_query": query}
+
+    def press_stop(self, chat_id: int, thread: int = 0) -> Update | None:
+        chat = self.history.chats.get(chat_id)
+        if chat is None:
+            return super().press_stop(chat_id, thread)
+        update: Update = {"stopped_message_generation": self.chats.stopped(chat_id, thread)}
+        update_id = self.deliver_to_bot(update, chat)
+        return None if update_id is None else {"update_id": update_id, **update}
 
     def flood(self, count: int) -> None:
         for chat, user, text in flood_of(count, self.history):

@@ -11,7 +11,9 @@ from typing import Any
 
 from chatlanes_sandbox.page.history import Chat, ChatHistory, ChatMessage
 from chatlanes_sandbox.page.user_actions import chat_of, person
-from chatlanes_sandbox.simulator.calls.chats import Chats, refuse_what_telegram_refuses, reply_asked
+from chatlanes_sandbox.page.views import entities_of, kind_of, text_of
+from chatlanes_sandbox.simulator.calls.chats import Chats, id_of, is_named, refuse_what_telegram_refuses, reply_asked
+from chatlanes_sandbox.simulator.calls.drafts import Drafts, Place
 from chatlanes_sandbox.simulator.calls.files import FileStore
 from chatlanes_sandbox.simulator.calls.params import Params, RefusedError, decoded, is_true, listed, whole
 
@@ -29,7 +31,7 @@ class PageChats(Chats):
         history: ChatHistory,
         publish: Callable[[str, dict[str, Any]], None],
     ) -> None:
-        super().__init__({name: value for name, value in bot.items() if name in USER}, files)
+        super().__init__({name: value for name, value in bot.items() if name in USER}, files, Drafts(self._drafted))
         self._history = history
         self._publish = publish
         #: The update of the call; None: unknown.
@@ -45,13 +47,17 @@ class PageChats(Chats):
             return act(self, chat, params)
         return super().call(method, params)
 
+    def _drafted(self, place: Place) -> None:
+        self._publish("drafts", {"chat_id": place[0], "drafts": drafts_shown(self.drafts, place[0])})
+
     def _shown(self, params: Params, name: str = "chat_id") -> Chat | None:
         """The chat that a call names; None if it is not the page's."""
         return self._history.chats.get(whole(params, name, 0))
 
     def _said(self, params: Params, name: str = "chat_id") -> ChatMessage | None:
         """The message that a call names, of a chat of the page."""
-        return self._history.message(whole(params, name, 0), whole(params, "message_id", 0))
+        said = self._history.message(whole(params, name, 0), whole(params, "message_id", 0))
+        return said if said and is_named(said.raw, params) else None
 
     # ── messages of the page instead of those that Chats keeps ──
 
@@ -71,8 +77,16 @@ class PageChats(Chats):
         chat = self._shown(params)
         return chat_of(chat, self._history) if chat else super()._chat_of(params)
 
+    def _person(self, params: Params, user_id: int) -> dict[str, Any]:
+        chat = self._shown(params)
+        if chat is None:
+            return super()._person(params, user_id)
+        if user_id not in chat.users:
+            raise RefusedError("Bad Request: user not found")
+        return person(self._history, user_id)
+
     def _keep(self, message: dict[str, Any], params: Params, edited_by: str = "") -> dict[str, Any]:
-        chat, number = self._shown(params), message["message_id"]
+        chat, number = self._shown(params), id_of(message)
         if chat is None:
             return super()._keep(message, params, edited_by)
         said = self._history.message(chat.id, number)
@@ -105,7 +119,7 @@ class PageChats(Chats):
         said = self._said(params)
         if said and not said.user["is_bot"]:
             raise RefusedError("Bad Request: message can't be edited")
-        if said and method == "editMessageText" and "text" not in said.raw:
+        if said and method == "editMessageText" and not {"text", "rich_message"} & said.raw.keys():
             raise RefusedError("Bad Request: there is no text in the message to edit")
         return super()._edit(method, params)
 
@@ -140,11 +154,7 @@ class PageChats(Chats):
 
     def member(self, chat: Chat, params: Params) -> dict[str, Any]:
         user_id = whole(params, "user_id", 0)
-        if user_id == self._bot["id"]:
-            return {"status": "member", "user": self._bot}
-        if user_id not in chat.users:
-            raise RefusedError("Bad Request: user not found")
-        return {"status": "member", "user": person(self._history, user_id)}
+        return {"status": "member", "user": self._bot if user_id == self._bot["id"] else self._person(params, user_id)}
 
     def count(self, chat: Chat, params: Params) -> int:
         return len(chat.users) + 1
@@ -157,6 +167,16 @@ _ACTS: dict[str, Callable[[PageChats, Any, Params], Any]] = {
     "getChatMember": PageChats.member,
     "getChatMemberCount": PageChats.count,
 }
+
+
+def drafts_shown(drafts: Drafts, chat_id: int | None = None) -> list[dict[str, Any]]:
+    """The drafts of a chat, or of all, as the page gets them."""
+    return [
+        {**draft, "text": text_of(draft, kind), "entities": entities_of(draft, kind)}
+        for draft in drafts.shown()
+        if chat_id in (None, draft["chat_id"])
+        for kind in [kind_of(draft)]
+    ]
 
 
 def _keyboard(markup: dict[str, Any]) -> list[list[str]] | None:

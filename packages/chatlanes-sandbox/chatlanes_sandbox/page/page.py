@@ -13,6 +13,7 @@ from chatlanes.broadcasts import Feeder, UnknownBroadcastError
 from chatlanes.settings import Settings
 from chatlanes.updates.connection import connect_to
 from chatlanes_sandbox.page.bot import PageBot
+from chatlanes_sandbox.page.calls import drafts_shown
 from chatlanes_sandbox.page.lanes import KnownWorkers, LaneSnapshot, LaneWatch, lanes_shown
 from chatlanes_sandbox.page.progress import start_receiving, timeline
 from chatlanes_sandbox.page.user_actions import ActionError
@@ -81,6 +82,7 @@ class Page:
             "bot": about,
             "chats": [chat_shown(chat, history.users) for chat in history.chats.values()],
             "messages": [message_shown(said, self.bot.tracker.progress_table) for said in history.last()],
+            "drafts": drafts_shown(self.bot.chats.drafts),
             "lanes": self.lanes(),
             "problems": list(self.bot.supervisor.problems.values()),
         }

@@ -59,7 +59,9 @@ async def open_chat(page: Page, body: Body) -> Body:
 async def send(page: Page, body: Body) -> Body:
     chat = _chat(page, body)
     reply_to = int(body["reply_to"]) if body.get("reply_to") else None
-    said = user_actions.said_text(page.bot.history, chat, int(body["user_id"]), str(body["text"]), reply_to)
+    secrets = page.bot.chats.ephemeral_commands()
+    user_id, text = int(body["user_id"]), str(body["text"])
+    said = user_actions.said_text(page.bot.history, chat, user_id, text, reply_to, secrets=secrets)
     return message_shown(page.bot.say(chat, said), page.bot.tracker.progress_table)
 
 
@@ -75,6 +77,10 @@ async def press(page: Page, body: Body) -> Body:
     query = user_actions.pressed(page.bot.history, chat, int(body["user_id"]), said, str(body["data"]))
     assert said is not None  # noqa: S101 - `pressed` has checked it
     return {"update_id": page.bot.press(chat, said, query)}
+
+
+async def stop(page: Page, body: Body) -> None:
+    page.bot.press_stop(_chat(page, body).id, int(body.get("message_thread_id") or 0))
 
 
 async def clear(page: Page, body: Body) -> None:
@@ -173,6 +179,7 @@ ACTS = [
     _doing("/page/send", send),
     _doing("/page/edit", edit),
     _doing("/page/press", press),
+    _doing("/page/stop", stop),
     _doing("/page/clear", clear),
     _doing("/page/flood", flood),
     _doing("/page/kill", kill),

@@ -7,12 +7,18 @@ Telegram does not allow raises ActionError.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import cycle
 from typing import Any
 
 from chatlanes_sandbox.page.history import Chat, ChatHistory, ChatMessage, User
-from chatlanes_sandbox.simulator.calls.chats import LONGEST_TEXT, callback_query
+from chatlanes_sandbox.simulator.calls.chats import (
+    LONGEST_TEXT,
+    callback_query,
+    check_receiver,
+    ephemeral,
+    id_of,
+)
 from chatlanes_sandbox.simulator.calls.content import without
 from chatlanes_sandbox.simulator.calls.files import photo_size
 from chatlanes_sandbox.simulator.calls.markup import marked
@@ -27,13 +33,23 @@ class ActionError(ValueError):
     """A sentence for the user who tried."""
 
 
-def said_text(history: ChatHistory, chat: Chat, user_id: int, text: str, reply_to: int | None = None) -> ChatMessage:
-    """A message written by a user."""
+def said_text(
+    history: ChatHistory,
+    chat: Chat,
+    user_id: int,
+    text: str,
+    reply_to: int | None = None,
+    *,
+    secrets: Collection[str] = (),
+) -> ChatMessage:
+    """A message written by a user. In a group, a command of `secrets` is an ephemeral message."""
     if not text.strip():
         raise ActionError("an empty message cannot be sent")
     if len(text) > LONGEST_TEXT:
         raise ActionError(f"a message has at most {LONGEST_TEXT} characters")
-    return said_content(history, chat, user_id, marked({"text": text}, "text"), reply_to)
+    command = text.removeprefix("/").split()[0].partition("@")[0] if text.startswith("/") else ""
+    is_ephemeral = chat.type != "private" and command in secrets
+    return said_content(history, chat, user_id, marked({"text": text}, "text"), reply_to, is_ephemeral=is_ephemeral)
 
 
 def said_photos(
@@ -71,6 +87,7 @@ def pressed(history: ChatHistory, chat: Chat, user_id: int, said: ChatMessage | 
     rows = said.raw.get("reply_markup", {}).get("inline_keyboard", []) if said else []
     if said is None or not any(button.get("callback_data") == data for row in rows for button in row):
         raise ActionError("the button does not exist any more")
+    check_receiver(said.raw, user_id)
     return callback_query(person(history, user_id), said.raw, data)
 
 
@@ -110,7 +127,13 @@ def chat_of(chat: Chat, history: ChatHistory) -> dict[str, Any]:
 
 
 def said_content(
-    history: ChatHistory, chat: Chat, user_id: int, shown: dict[str, Any], reply_to: int | None = None
+    history: ChatHistory,
+    chat: Chat,
+    user_id: int,
+    shown: dict[str, Any],
+    reply_to: int | None = None,
+    *,
+    is_ephemeral: bool = False,
 ) -> ChatMessage:
     """A message of a user with the content `shown`."""
     if user_id not in chat.users:
@@ -127,4 +150,5 @@ def said_content(
             raise ActionError("the message to reply to is not there any more")
         raw["reply_to_message"] = without(answered.raw, "reply_to_message")  # it has none itself
     user = {"id": user_id, "first_name": history.users[user_id]["first_name"], "is_bot": False}
-    return ChatMessage(chat.id, raw["message_id"], user, {**raw, **shown})
+    raw |= shown
+    return ChatMessage(chat.id, id_of(raw), user, ephemeral(raw) if is_ephemeral else raw)

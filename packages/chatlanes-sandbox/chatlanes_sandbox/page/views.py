@@ -7,6 +7,7 @@ from typing import Any
 
 from chatlanes_sandbox.page.history import Chat, ChatMessage, User
 from chatlanes_sandbox.page.progress import ProgressTable, UpdateProgress
+from chatlanes_sandbox.page.rich_text import flat
 
 #: The kinds of content. A message has the first one that is present: an animation is also a document.
 KINDS = (
@@ -34,7 +35,8 @@ def message_shown(said: ChatMessage, progress_table: ProgressTable) -> dict[str,
         "date_s": raw["date"],
         "kind": kind,
         "text": text_of(raw, kind),
-        "entities": raw.get("entities") or raw.get("caption_entities"),
+        "entities": entities_of(raw, kind),
+        "seen_by": _only_reader(raw),
         "photo": url_of(raw["photo"][-1]["file_id"]) if kind == "photo" else None,
         "file": _file(raw[kind]) if kind in FILES else None,
         "media_group_id": raw.get("media_group_id"),
@@ -72,17 +74,32 @@ def text_of(raw: Mapping[str, Any], kind: str) -> str:
             return f"{latitude}, {longitude}"
         case "contact", {"first_name": name, "phone_number": number}:
             return f"{name}, {number}"
-        case (("invoice" | "game" | "checklist" | "rich_message"), _):
+        case "rich_message", _:
+            return flat(content).text
+        case (("invoice" | "game" | "checklist"), _):
             return _structured(content)
         case "service", _:
             return _service(raw)
     return str(raw.get("caption", ""))
 
 
+def entities_of(raw: Mapping[str, Any], kind: str) -> list[dict[str, Any]] | None:
+    if kind == "rich_message":
+        return flat(raw[kind]).entities
+    return raw.get("entities") or raw.get("caption_entities")
+
+
+def _only_reader(raw: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The user who sees an ephemeral message; None: everybody sees it."""
+    if "ephemeral_message_id" not in raw:
+        return None
+    user = raw.get("receiver_user") or raw["from"]
+    return {"id": user["id"], "first_name": user["first_name"]}
+
+
 def _structured(content: Any) -> str:
     """The title and the items of structured content."""
-    items = [*content.get("tasks", ()), *content.get("blocks", ())]
-    lines = [content.get("title"), *(item.get("text", "") for item in items)]
+    lines = [content.get("title"), *(item.get("text", "") for item in content.get("tasks", ()))]
     return "\n".join(str(line) for line in lines if line)
 
 

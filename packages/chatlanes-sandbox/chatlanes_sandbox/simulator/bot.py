@@ -201,13 +201,19 @@ class SimulatedBot:
 
     # ── its users' actions ──
 
-    def write(self, chat_id: int, user_id: int, content: dict[str, Any]) -> Update | None:
+    def write(
+        self, chat_id: int, user_id: int, content: dict[str, Any], *, is_ephemeral: bool = False
+    ) -> Update | None:
         """A user writes a message. Returns the update; None if the bot does not receive messages."""
-        return self._given({"message": self.chats.written(chat_id, user_id, content)})
+        return self._given({"message": self.chats.written(chat_id, user_id, content, is_ephemeral=is_ephemeral)})
 
     def press_button(self, chat_id: int, user_id: int, message_id: int, button: str) -> Update | None:
         """A user presses a button. Raises ValueError if there is no such button."""
         return self._given({"callback_query": self.chats.pressed(chat_id, user_id, message_id, button)})
+
+    def press_stop(self, chat_id: int, thread: int = 0) -> Update | None:
+        """A user presses the Stop button of a draft. Raises ValueError if there is none."""
+        return self._given({"stopped_message_generation": self.chats.stopped(chat_id, thread)})
 
     def _given(self, update: Update) -> Update | None:
         [update_id] = self.deliver([update])

@@ -12,6 +12,7 @@ from typing import Any
 import requests
 
 from celery_lanes.embedded_server import HOST
+from chatlanes_sandbox.simulator.calls.chats import id_of
 
 #: The names under which a browser on this machine may use the servers. Another name is DNS rebinding.
 NAMES = frozenset({HOST, "localhost", "[::1]"})
@@ -48,18 +49,43 @@ class Simulator:
         self._returned: set[int] = set()
 
     def write(
-        self, text: str = "", *, chat_id: int = 1, user_id: int | None = None, message: Update | None = None
+        self,
+        text: str = "",
+        *,
+        chat_id: int = 1,
+        user_id: int | None = None,
+        message: Update | None = None,
+        ephemeral: bool | None = None,
     ) -> Update | None:
         """A user writes to the bot; a group, below 0, needs a `user_id`. `message` has more fields of the Message, such
-        as a photo. Returns the update; None if the bot does not receive messages.
+        as a photo; an ephemeral one, in a group, is seen by its writer and the bot. Returns the update; None if the bot
+        does not receive messages.
         """
-        fields = {"chat_id": chat_id, "text": text, "user_id": user_id, "message": message}
+        fields = {"chat_id": chat_id, "text": text, "user_id": user_id, "message": message, "ephemeral": ephemeral}
         return self._control("messages", fields)
 
     def press(self, sent: Mapping[str, Any], button: str, *, user_id: int | None = None) -> Update | None:
-        """A user presses a button of a message that `sent` has returned, named by its text or its callback_data."""
-        where = {"chat_id": sent["result"]["chat"]["id"], "message_id": sent["result"]["message_id"]}
+        """A user presses a button of a message that `sent` has returned, named by its text or its callback_data. That
+        of an ephemeral message is pressed by its receiver.
+        """
+        message = sent["result"]
+        where = {"chat_id": message["chat"]["id"], "message_id": id_of(message)}
+        user_id = user_id or message.get("receiver_user", {}).get("id")
         return self._control("presses", {**where, "button": button, "user_id": user_id})
+
+    def drafts(self) -> list[dict[str, Any]]:
+        """The drafts that are shown now: {chat_id, message_thread_id, draft_id, text or rich_message, can_stop,
+        ends_in_s}.
+        """
+        return list(self._get("drafts"))
+
+    def press_stop(self, chat_id: int = 1, *, message_thread_id: int | None = None) -> Update | None:
+        """A user presses the Stop button of a draft. Returns the update; None if the bot does not receive it."""
+        return self._control("stops", {"chat_id": chat_id, "message_thread_id": message_thread_id})
+
+    def push_examples(self, *names: str, chat_id: int = 1, user_id: int | None = None) -> dict[str, int | None]:
+        """Deliver an update of each kind, or of those named. Returns their ids by name, None for a dropped update."""
+        return dict(self._control("examples", {"chat_id": chat_id, "user_id": user_id, "names": list(names) or None}))
 
     def sent(self, count: int = 1, *, method: str | None = None, timeout_s: float = 5.0) -> list[dict[str, Any]]:
         """The next `count` messages of the bot, in order, as soon as it has sent them; with `method`, the next calls of

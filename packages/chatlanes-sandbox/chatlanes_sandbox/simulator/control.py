@@ -16,6 +16,7 @@ from chatlanes_sandbox.simulator.bot import SimulatedBot
 from chatlanes_sandbox.simulator.calls.chats import LONGEST_TEXT
 from chatlanes_sandbox.simulator.calls.markup import marked
 from chatlanes_sandbox.simulator.calls.params import sends_messages
+from chatlanes_sandbox.simulator.examples import examples
 from chatlanes_sandbox.simulator.faults import Fault
 from chatlanes_sandbox.simulator.responses import json_reply
 from chatlanes_sandbox.simulator.stream import StreamPlan, Update
@@ -24,15 +25,19 @@ from chatlanes_sandbox.simulator.webhook import Disorder
 WELCOME = """A simulated Telegram Bot API on this machine. A browser that opens this address sees a page with chats,
 if the simulator has one; without a page, nothing is stored.
 
-POST /control/messages  {"chat_id": 7, "text": "hi"}: a user writes this; returns the update. Also "user_id", and
-                        "message" with more fields of the Message
-POST /control/presses   {"chat_id": 7, "message_id": 2, "button": "Yes"}: a user presses a button of the bot's message
+POST /control/messages  {"chat_id": 7, "text": "hi"}: a user writes this; returns the update. Also "user_id",
+                        "message" with more fields of the Message; "ephemeral": true in a group
+POST /control/presses   {"chat_id": 7, "message_id": 2, "button": "Yes"}: a user presses a button of the bot's message;
+                        of an ephemeral one, message_id is its ephemeral_message_id
+GET  /control/drafts    the drafts that are shown now
+POST /control/stops     {"chat_id": 7}: a user presses the Stop button of a draft. Also "message_thread_id"
 GET  /control/messages  the calls that put a message into a chat, in order: {"number", "at", "method", "params", "ok",
                         "result"} (?after=5: without the calls up to number 5)
 GET  /control/calls     the same for every call but getUpdates (?method=editMessageText: only those)
 GET  /control/stats     waiting and confirmed updates, called methods, order of the answers
 GET  /control/answers   per chat, the numbers of the updates it was answered, in order
 POST /control/updates   a list of updates; or {"raw": [...]}, delivered unchanged
+POST /control/examples  {"chat_id": 7}: one update of each kind. Also "user_id", and "names": ["poll", "subscription"]
 POST /control/faults    {"method": "getUpdates", "times": 3, "status": 502}, or a list of such
 POST /control/stream    {"chats": 10, "rate": 50, "total": 0, "seed": 0, "first_chat": 1001}; {"stop": true}
 POST /control/webhook   {"jitter_s": 0.05, "repeat": 0.1, "seed": 0}: delays and repetitions on the way to a webhook
@@ -45,9 +50,11 @@ async def welcome(request: Request) -> Response:
 
 
 #: The fields of a request, with their types.
-MESSAGE = {"chat_id": int, "text": str, "user_id": int, "message": dict}
+MESSAGE = {"chat_id": int, "text": str, "user_id": int, "message": dict, "ephemeral": bool}
 PRESS = {"chat_id": int, "message_id": int, "button": str, "user_id": int}
-NAMES = {int: "a whole number", str: "a string", dict: "an object"}
+STOP = {"chat_id": int, "message_thread_id": int}
+EXAMPLES = {"chat_id": int, "user_id": int, "names": list}
+NAMES = {int: "a whole number", str: "a string", dict: "an object", bool: "true or false", list: "a list"}
 
 
 def write(bot: SimulatedBot, body: Any) -> Update | None:
@@ -59,13 +66,32 @@ def write(bot: SimulatedBot, body: Any) -> Update | None:
     content = {**marked({"text": text}, "text"), **fields.get("message", {})}
     if not text.strip() and not fields.get("message"):
         raise ValueError("an empty message cannot be sent: give text, or fields of the Message in message")
-    return bot.write(fields["chat_id"], user_of(fields), content)
+    is_ephemeral = fields.get("ephemeral", False)
+    if is_ephemeral and fields["chat_id"] > 0:
+        raise ValueError("ephemeral messages are written in groups only")
+    return bot.write(fields["chat_id"], user_of(fields), content, is_ephemeral=is_ephemeral)
 
 
 def press(bot: SimulatedBot, body: Any) -> Update | None:
     """Returns the update; null if the bot does not receive callback queries."""
     fields = checked(body, PRESS, "chat_id", "message_id", "button")
     return bot.press_button(fields["chat_id"], user_of(fields), fields["message_id"], fields["button"])
+
+
+def stop(bot: SimulatedBot, body: Any) -> Update | None:
+    """Returns the update; null if the bot does not receive this kind."""
+    fields = checked(body, STOP, "chat_id")
+    return bot.press_stop(fields["chat_id"], fields.get("message_thread_id", 0))
+
+
+def add_examples(bot: SimulatedBot, body: Any) -> dict[str, int | None]:
+    """Name -> update_id; null for an update that was dropped."""
+    fields = checked(body, EXAMPLES, "chat_id")
+    known = examples(fields["chat_id"], user_of(fields))
+    names = fields.get("names", list(known))
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"{unknown[0]} is unknown; the names are {', '.join(known)}")
+    return dict(zip(names, bot.deliver([known[name] for name in names]), strict=True))
 
 
 def user_of(fields: dict[str, Any]) -> int:
@@ -174,6 +200,9 @@ ROUTES = [
     Route("/control/messages", messages, methods=["GET"]),
     _changing("/control/messages", write),
     _changing("/control/presses", press),
+    _reading("/control/drafts", lambda bot: bot.chats.drafts.shown()),
+    _changing("/control/stops", stop),
+    _changing("/control/examples", add_examples),
     _reading("/control/stats", lambda bot: bot.stats()),
     _reading("/control/answers", lambda bot: bot.answers.numbers()),
     _changing("/control/updates", add_updates),

@@ -21,6 +21,7 @@ export const api = {
   send: (chat_id, user_id, text, reply_to) => post("send", { chat_id, user_id, text, reply_to }),
   press: (chat_id, user_id, message_id, data) => post("press", { chat_id, user_id, message_id, data }),
   edit: (chat_id, user_id, message_id, text) => post("edit", { chat_id, user_id, message_id, text }),
+  stop: (chat_id, message_thread_id) => post("stop", { chat_id, message_thread_id }),
   clear: (chat_id) => post("clear", { chat_id }),
   flood: (count) => post("flood", { count }),
   kill: (worker) => post("kill", { worker }),

@@ -4,6 +4,7 @@
 import { avatar, h, icon, setText } from "./dom.js";
 import { beforePaint } from "./frames.js";
 import { Composer } from "./composer.js";
+import { drawDrafts } from "./drafts.js";
 import { MessageView } from "./message.js";
 import { tell } from "./world.js";
 
@@ -26,13 +27,14 @@ export class Column {
     this.earlier = h("button.earlier.quiet", { type: "button", hidden: true, onclick: () => this.showEarlier() }, "Earlier messages");
     this.start = h("div.start", { hidden: true }, h("p", {}, "No messages yet."),
       h("button.primary", { type: "button", onclick: () => this.composer.post("/start") }, "Send /start"));
+    this.drafts = h("div.drafts");
     this.list = h("div.list", {}, this.start, this.earlier);
     this.jump = h("button.jump", { type: "button", hidden: true, onclick: () => this.toEnd() }, icon("down"), h("span"));
     this.toasts = h("div.toasts.here", { role: "status" });
     this.composer = new Composer(chat);
     this.node = h("section.column", { dataset: { chat: chat.info.id } });
     this.node.append(this.header(), h("div.scroll", {}, this.log, this.toasts, this.jump), this.composer.node);
-    this.log.append(this.list);
+    this.log.append(this.list, this.drafts);
     this.log.addEventListener("scroll", () => this.scrolled(), { passive: true });
     this.log.addEventListener("keydown", (event) => this.walk(event));
     new ResizeObserver(() => this.atEnd && this.redraw()).observe(this.log);
@@ -65,6 +67,7 @@ export class Column {
     this.log.setAttribute("aria-label", `Messages of ${title}`);
     this.drawSubtitle();
     this.drawMessages();
+    drawDrafts(this.drafts, this.chat, () => this.redraw());
     this.composer.draw();
     if (this.atEnd) this.log.scrollTop = this.log.scrollHeight;
     this.jump.hidden = this.atEnd;
@@ -100,6 +103,7 @@ export class Column {
       const view = this.views.get(id);
       if (!view) this.insert(id, new MessageView(this.chat, message, before), fresh);
       else if (this.dirty.has(id)) view.update(message);
+      this.views.get(id).node.hidden = Boolean(message.seen_by) && message.seen_by.id !== this.composer.writerId;
       before = message;
     }
     this.list.append(fresh);

@@ -88,7 +88,7 @@ on("message", (chat, message, isNew) => {
     beforePaint("rail", drawRail);
   }
 });
-on("action", (chat) => {
+for (const what of ["action", "drafts"]) on(what, (chat) => {
   const column = columns.get(chat.info.id);
   column?.redraw();
   setTimeout(() => column?.redraw(), 5100);

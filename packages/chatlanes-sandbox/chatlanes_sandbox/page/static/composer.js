@@ -43,9 +43,15 @@ export class Composer {
     const name = `writer-${(groups += 1)}`;
     const choose = (user) =>
       h("label", { dataset: { hue: hueOf(user.id) } },
-        h("input", { type: "radio", name, value: user.id, checked: user.id === this.writerId, onchange: () => (this.writerId = user.id), onclick: (event) => event.detail && this.refocus() }),
+        h("input", { type: "radio", name, value: user.id, checked: user.id === this.writerId, onchange: () => this.writeAs(user), onclick: (event) => event.detail && this.refocus() }),
         h("span", {}, user.first_name));
     return [h("legend", {}, "Write as"), ...users.map(choose)];
+  }
+
+  /** Each person sees other ephemeral messages. */
+  writeAs(user) {
+    this.writerId = user.id;
+    tell("writer", this.chat);
   }
 
   keyRow(row) {

@@ -1,6 +1,6 @@
 // The stream of events. Reconnects by itself, and then gets a whole snapshot.
 
-const KINDS = ["snapshot", "chat", "message", "notice", "action", "lanes", "problem"];
+const KINDS = ["snapshot", "chat", "message", "notice", "action", "drafts", "lanes", "problem"];
 const AGAIN_MS = 1000;
 
 export function connect(onEvent, onLink) {

@@ -42,6 +42,11 @@ on("press", (chat, message, data, withPointer) => {
   asking(() => api.press(chat.info.id, composer.writerId, message.message_id, data));
   if (withPointer) composer.refocus(); // the keyboard's user stays on the button
 });
+on("stop", (chat, draft) => {
+  asking(() => api.stop(chat.info.id, draft.message_thread_id));
+  columnOf(chat.info.id).composer.refocus();
+});
+on("writer", (chat) => columnOf(chat.info.id)?.shown());
 on("clear", async (chat) => {
   if (await asking(() => api.clear(chat.info.id))) {
     chat.emptied(chat.info);

@@ -40,6 +40,7 @@ export class MessageView {
     this.message = message;
     const { deleted, edited, buttons, reactions, state } = message;
     this.node.classList.toggle("deleted", deleted);
+    this.node.classList.toggle("ephemeral", Boolean(message.seen_by));
     renew(this.body, JSON.stringify([message.text, message.entities, message.photo, message.file, message.kind, deleted]), () =>
       content(this.chat, message),
     );
@@ -84,6 +85,7 @@ function content(chat, message) {
   const { user, kind, text, photo, file, deleted, reply_to: replyTo } = message;
   const parts = [];
   if (chat.info.type !== "private" && !user.is_bot) parts.push(h("div.who", { dataset: { hue: hueOf(user.id) } }, user.first_name));
+  if (message.seen_by) parts.push(h("div.only", {}, `Only ${message.seen_by.first_name} sees this`));
   if (replyTo) parts.push(quote(chat, replyTo));
   if (photo) parts.push(picture(photo));
   if (file) parts.push(attachment(file, kind));

@@ -26,12 +26,19 @@ class Chat {
     this.unread = 0;
     this.typingUntil = 0;
     this.action = null;
+    this.drafts = [];
+  }
+
+  /** A draft vanishes by itself; its end is reckoned from now. */
+  preview(drafts) {
+    this.drafts = drafts.map((draft) => ({ ...draft, endsAt: Date.now() + draft.ends_in_s * 1000 }));
   }
 
   emptied(info) {
     this.info = info;
     this.messages.clear();
     this.ids = [];
+    this.drafts = [];
     return this;
   }
 
@@ -70,6 +77,7 @@ const HANDLERS = {
     // Chats that still exist keep their object, so that unsent text survives a restart.
     world.chats = new Map(data.chats.map((info) => [info.id, world.chats.get(info.id)?.emptied(info) ?? new Chat(info)]));
     for (const message of data.messages) world.chats.get(message.chat_id)?.put(message);
+    for (const [id, chat] of world.chats) chat.preview(data.drafts.filter((draft) => draft.chat_id === id));
     tell("snapshot");
     tell("lanes");
     tell("problems");
@@ -97,6 +105,12 @@ const HANDLERS = {
     chat.action = action;
     chat.typingUntil = Date.now() + TYPING_MS;
     tell("action", chat);
+  },
+  drafts({ chat_id, drafts }) {
+    const chat = world.chats.get(chat_id);
+    if (!chat) return;
+    chat.preview(drafts);
+    tell("drafts", chat);
   },
   lanes(lanes) {
     world.lanes = lanes;

@@ -3,6 +3,9 @@
 Message ids grow per chat, common mistakes are refused as by Telegram, and methods that send, forward or edit return the
 message. The last messages are kept, those of users included. Once others were forgotten, any other id counts as an
 existing message.
+
+An ephemeral message has the message_id 0, a receiver, and an ephemeral_message_id from the ids of its chat. Only the
+methods for ephemeral messages find it.
 """
 
 import secrets
@@ -11,7 +14,9 @@ from collections import defaultdict
 from contextlib import suppress
 from typing import Any
 
+from chatlanes.telegram.methods import takes
 from chatlanes_sandbox.simulator.calls.content import HEAD, changed, content_of, medium, options_of, without
+from chatlanes_sandbox.simulator.calls.drafts import Drafts, place_of
 from chatlanes_sandbox.simulator.calls.files import FileStore
 from chatlanes_sandbox.simulator.calls.markup import marked
 from chatlanes_sandbox.simulator.calls.params import (
@@ -20,6 +25,7 @@ from chatlanes_sandbox.simulator.calls.params import (
     decoded,
     edits_message,
     gives_message,
+    is_true,
     listed,
     needs_chat,
     whole,
@@ -33,6 +39,10 @@ NOT_MODIFIED = (
     "Bad Request: message is not modified: specified new message content and reply markup are exactly the same as a "
     "current content and reply markup of the message"
 )
+#: The parameter of the methods that can send an ephemeral message.
+EPHEMERAL = "ephemeral_message_parameters"
+#: An ephemeral message may be replied to for this long.
+EPHEMERAL_REPLY_S = 15
 #: Telegram's blue.
 TOPIC_COLOR = 0x6FB9F0
 #: Fields of getChat in addition to those of the chat in messages.
@@ -56,18 +66,25 @@ Kept = dict[tuple[int, int], dict[str, Any]]
 class Chats:
     """The chats of one bot."""
 
-    def __init__(self, bot: dict[str, Any], files: FileStore) -> None:
+    def __init__(self, bot: dict[str, Any], files: FileStore, drafts: Drafts | None = None) -> None:
         self._bot = bot
         self._files = files
+        self.drafts = drafts or Drafts()
         self._last_message: defaultdict[str, int] = defaultdict(int)
         self._messages: Kept = {}
         #: The same of users, and of buttons that they have pressed.
         self._received: Kept = {}
         self._has_forgotten = False
         self._last_topic = 0
+        #: Scope and language -> the commands of setMyCommands.
+        self._commands: dict[tuple[str, str], list[dict[str, Any]]] = {}
 
     def call(self, method: str, params: Params) -> Any:
         """The result of a method. Raises RefusedError."""
+        if "Ephemeral" in method:
+            return self._ephemeral(method, params)
+        if not takes(method, EPHEMERAL):
+            params = without(params, EPHEMERAL)
         refuse_what_telegram_refuses(method, params)
         if method == "forwardMessage":
             return self._again(params, whole(params, "message_id", 0))
@@ -75,6 +92,8 @@ class Chats:
             return self._send(content_of(method, params, self._files), params)
         if edits_message(method):
             return True if "inline_message_id" in params else self._edit(method, params)
+        if method in ("sendMessageDraft", "sendRichMessageDraft"):
+            return self.drafts.put(method, params, self._files)
         special = _SPECIAL.get(method)
         if special:
             return getattr(self, special)(params)
@@ -85,19 +104,31 @@ class Chats:
         for event in update.values():
             for message in (event, event.get("message")) if isinstance(event, dict) else ():
                 if isinstance(message, dict) and isinstance(message.get("chat"), dict):
-                    place = whole(message["chat"], "id", 0), whole(message, "message_id", 0)
+                    place = whole(message["chat"], "id", 0), id_of(message)
                     if place[1] and place not in self._messages:
                         self._put(self._received, place, message)
 
-    def written(self, chat_id: int, user_id: int, content: dict[str, Any]) -> dict[str, Any]:
+    def written(
+        self, chat_id: int, user_id: int, content: dict[str, Any], *, is_ephemeral: bool = False
+    ) -> dict[str, Any]:
         """A user's message, with the chat's next id."""
         params = {"chat_id": chat_id}
-        return {**self._head(params, self._next_id(params)), "from": person(user_id), **content}
+        written = {**self._head(params, self._next_id(params)), "from": person(user_id), **content}
+        return ephemeral(written) if is_ephemeral else written
 
     def pressed(self, chat_id: int, user_id: int, message_id: int, button: str) -> dict[str, Any]:
         """The callback query of a press. Raises ValueError if there is no such button."""
         message = self._messages.get((chat_id, message_id), {})
+        check_receiver(message, user_id)
         return callback_query(person(user_id), message, data_of(message, button))
+
+    def stopped(self, chat_id: int, thread: int = 0) -> dict[str, Any]:
+        """The stopped_message_generation of a press on Stop. Raises ValueError if there is no such button."""
+        return {"chat": self._chat_of({"chat_id": chat_id}), **self.drafts.stop((chat_id, thread))}
+
+    def ephemeral_commands(self) -> set[str]:
+        """The commands that clients send as ephemeral messages in groups."""
+        return {str(each.get("command")) for known in self._commands.values() for each in known if is_secret(each)}
 
     def _put(self, kept: Kept, place: tuple[int, int], message: dict[str, Any]) -> None:
         if place not in kept and len(kept) >= KEPT_MESSAGES:
@@ -109,14 +140,23 @@ class Chats:
         """The message that a call names; None if it is not kept. Raises RefusedError if a `purpose` needs one."""
         place = chat_of({"chat_id": params.get(chat, "")})["id"], whole(params, "message_id", 0)
         found = self._messages.get(place) or self._received.get(place)
+        if found and not is_named(found, params):
+            found = None
         if found is None and purpose and not self._has_forgotten:
             raise RefusedError(f"Bad Request: message to {purpose} not found")
         return found
 
     def _send(self, content: dict[str, Any], params: Params) -> dict[str, Any]:
         reply = self._reply(params)
-        head = self._head(params, self._next_id(params))
-        return self._keep({**head, **reply, **content, **options_of(params)}, params)
+        receiver = receiver_asked(params) and self._person(params, receiver_asked(params))
+        sent = {**self._head(params, self._next_id(params)), **reply, **content, **options_of(params)}
+        if receiver:
+            return self._keep({**ephemeral(sent), "receiver_user": receiver}, params)
+        self.drafts.end(place_of(params))
+        return self._keep(sent, params)
+
+    def _person(self, params: Params, user_id: int) -> dict[str, Any]:
+        return person(user_id)
 
     def _next_id(self, params: Params) -> int:
         chat = str(params["chat_id"])
@@ -131,12 +171,14 @@ class Chats:
 
     def _keep(self, message: dict[str, Any], params: Params, edited_by: str = "") -> dict[str, Any]:
         """Keep a new message, or one that a method has edited."""
-        self._put(self._messages, (chat_of(params)["id"], message["message_id"]), message)
+        self._put(self._messages, (chat_of(params)["id"], id_of(message)), message)
         return message
 
     def _reply(self, params: Params) -> dict[str, Any]:
         """The message that is replied to; one that is not stored, such as a user's, has only its id."""
         asked = reply_asked(params)
+        if secret := whole(asked, "ephemeral_message_id", 0):
+            return self._secret_reply(params, secret)
         number = whole(asked, "message_id", 0)
         if not number or str(asked.get("chat_id", params["chat_id"])) != str(params["chat_id"]):
             return {}
@@ -144,6 +186,22 @@ class Chats:
         replied = self._found({**params, "message_id": number}) or unknown
         quote = {"quote": {"text": str(asked["quote"]), "position": 0, "is_manual": True}} if asked.get("quote") else {}
         return {"reply_to_message": without(replied, "reply_to_message"), **quote}
+
+    def _secret_reply(self, params: Params, number: int) -> dict[str, Any]:
+        """The reply to a user's ephemeral message, which must itself be ephemeral."""
+        replied = self._found({"chat_id": params["chat_id"], "message_id": number, "ephemeral_message_id": number})
+        if replied is None or time.time() - replied["date"] > EPHEMERAL_REPLY_S:
+            raise RefusedError("Bad Request: message to be replied not found")
+        if not receiver_asked(params):
+            raise RefusedError("Bad Request: a reply to an ephemeral message must be an ephemeral message")
+        return {"reply_to_message": {k: v for k, v in replied.items() if k != "reply_to_message"}}
+
+    def _ephemeral(self, method: str, params: Params) -> bool:
+        """An edit or the deletion of an ephemeral message, as that of the message with this id."""
+        if not whole(params, "receiver_user_id", 0):
+            raise RefusedError("Bad Request: invalid user_id specified")
+        self.call(method.replace("Ephemeral", ""), {**params, "message_id": params.get("ephemeral_message_id")})
+        return True
 
     def _edit(self, method: str, params: Params) -> dict[str, Any]:
         found = self._found(params, purpose="edit")
@@ -214,6 +272,17 @@ class Chats:
     def _count(self, params: Params) -> int:
         return 2
 
+    def _set_commands(self, params: Params) -> bool:
+        self._commands[_scope(params)] = [each for each in listed(params, "commands") if isinstance(each, dict)]
+        return True
+
+    def _delete_commands(self, params: Params) -> bool:
+        self._commands.pop(_scope(params), None)
+        return True
+
+    def _get_commands(self, params: Params) -> list[dict[str, Any]]:
+        return self._commands.get(_scope(params), [])
+
     def _none(self, params: Params) -> list[Any]:
         return []
 
@@ -244,7 +313,9 @@ _SPECIAL = {
     "getChatMember": "_member",
     "getChatMemberCount": "_count",
     "getChatAdministrators": "_none",
-    "getMyCommands": "_none",
+    "getMyCommands": "_get_commands",
+    "setMyCommands": "_set_commands",
+    "deleteMyCommands": "_delete_commands",
     "getFile": "_file",
     "stopPoll": "_stopped_poll",
 }
@@ -257,14 +328,70 @@ def refuse_what_telegram_refuses(method: str, params: Params) -> None:
         raise RefusedError("Bad Request: chat_id is empty")
     if (edits_in_chat or method in {"deleteMessage", "setMessageReaction"}) and not whole(params, "message_id", 0):
         raise RefusedError("Bad Request: message identifier is not specified")
-    if method in {"sendMessage", "editMessageText"}:
-        text = str(params.get("text", ""))
-        if not text.strip():
-            raise RefusedError("Bad Request: message text is empty")
-        if len(text) > LONGEST_TEXT:
-            raise RefusedError("Bad Request: message is too long")
+    if method in {"sendMessage", "editMessageText", "sendMessageDraft"}:
+        refuse_as_text(method, params)
+    if EPHEMERAL in params:
+        refuse_as_ephemeral(params)
     if method == "answerCallbackQuery" and not params.get("callback_query_id"):
         raise RefusedError('Bad Request: parameter "callback_query_id" is required')
+
+
+def refuse_as_text(method: str, params: Params) -> None:
+    """Raises RefusedError. A draft may be empty, and an edit may have rich content instead of a text."""
+    text = str(params.get("text") or "")
+    may_be_empty = method == "sendMessageDraft" or (method == "editMessageText" and "rich_message" in params)
+    if not text.strip() and not may_be_empty:
+        raise RefusedError("Bad Request: message text is empty")
+    if len(text) > LONGEST_TEXT:
+        raise RefusedError("Bad Request: message is too long")
+
+
+def refuse_as_ephemeral(params: Params) -> None:
+    """Raises RefusedError. Telegram's own words are not known."""
+    if not receiver_asked(params):
+        raise RefusedError("Bad Request: invalid user_id specified")
+    if whole(params, "chat_id", 0) > 0:
+        raise RefusedError("Bad Request: ephemeral messages can be sent only to groups and supergroups")
+    if whole(params, "live_period", 0):
+        raise RefusedError("Bad Request: a live location can't be sent as an ephemeral message")
+
+
+def receiver_asked(params: Params) -> int:
+    """The receiver of the ephemeral message that a call sends; 0: it sends none."""
+    return whole(decoded(params.get(EPHEMERAL)), "receiver_user_id", 0)
+
+
+def ephemeral(message: dict[str, Any]) -> dict[str, Any]:
+    return {**message, "message_id": 0, "ephemeral_message_id": message["message_id"]}
+
+
+def id_of(message: dict[str, Any]) -> int:
+    """Its id among all messages of its chat."""
+    return whole(message, "ephemeral_message_id", 0) or whole(message, "message_id", 0)
+
+
+def is_named(message: dict[str, Any], params: Params) -> bool:
+    """True if a call with this id means the message: only calls for its receiver mean an ephemeral one."""
+    if "ephemeral_message_id" not in message or "ephemeral_message_id" not in params:
+        return ("ephemeral_message_id" in message) == ("ephemeral_message_id" in params)
+    receiver = message.get("receiver_user", {}).get("id")
+    return receiver == (whole(params, "receiver_user_id", 0) or None)
+
+
+def check_receiver(message: dict[str, Any], user_id: int) -> None:
+    """Raises ValueError if another user does not see the message."""
+    if message.get("receiver_user", {}).get("id", user_id) != user_id:
+        raise ValueError("only its receiver sees this ephemeral message")
+
+
+def is_secret(command: dict[str, Any]) -> bool:
+    return is_true(command.get("is_ephemeral"))
+
+
+def _scope(params: Params) -> tuple[str, str]:
+    scope = decoded(params.get("scope"))
+    named = [str(scope[name]) for name in ("type", "chat_id", "user_id") if name in scope]
+    return ":".join(named) or "default", str(params.get("language_code") or "")
 
 
 def reply_asked(params: Params) -> dict[str, Any]:

@@ -238,7 +238,10 @@ def inline_keyboard(params: Params) -> list[list[dict[str, Any]]]:
 # ── edits ──
 
 #: Fields of a message that are not its content.
-HEAD = ("message_id", "from", "chat", "date", "edit_date", "reply_to_message", "reply_markup", "quote")
+HEAD = (
+    *("message_id", "ephemeral_message_id", "from", "receiver_user", "chat", "date", "edit_date"),
+    *("reply_to_message", "reply_markup", "quote"),
+)
 
 
 def changed(raw: dict[str, Any], method: str, params: Params, files: FileStore) -> dict[str, Any]:
@@ -255,7 +258,8 @@ def changed(raw: dict[str, Any], method: str, params: Params, files: FileStore) 
 def _content_changed(raw: dict[str, Any], method: str, params: Params, files: FileStore) -> dict[str, Any]:
     match method:
         case "editMessageText":
-            return {**without(raw, "text", "entities"), **content_of("sendMessage", params, files)}
+            sent = "sendRichMessage" if "rich_message" in params else "sendMessage"
+            return {**without(raw, "text", "entities", "rich_message"), **content_of(sent, params, files)}
         case "editMessageCaption":
             return {**without(raw, "caption", "caption_entities"), **marked(params, "caption")}
         case "editMessageMedia":
