@@ -22,7 +22,10 @@ from tests.mutants.changes import CHANGES, Change
 from tests.support import ROOT
 
 #: What a run of the tests needs.
-TREE = ("bench", "chaos", "chatlanes", "examples", "packages", "poller", "settings", "tasks", "tests", "pyproject.toml")
+TREE = (
+    *("bench", "chaos", "chatlanes", "docs", "examples", "packages", "poller", "settings", "tasks", "tests"),
+    "pyproject.toml",
+)
 #: Tests in the order in which they run, until one fails. Paths, and an expression of marks.
 QUICK, ALL = "not exhaustive and not slow", "not exhaustive"
 STAGES = (
