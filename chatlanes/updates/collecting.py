@@ -47,6 +47,8 @@ def grouping(settings: Settings) -> Callable[[dict[str, Any], ParsedUpdate], Gro
 
     def group_of(update: dict[str, Any], parsed: ParsedUpdate) -> Group | None:
         name = name_of(update, parsed)
+        if name is not None and parsed.ephemeral is not None:
+            name = f"ephemeral:{name}"  # the answer to a run that has a public message as well would be public
         return None if name is None else Group(name, quiet_ms, max_wait_ms, most, interrupts)
 
     return group_of

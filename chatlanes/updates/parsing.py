@@ -98,6 +98,11 @@ class ParsedUpdate(NamedTuple):
         return text_id(self.place.get("business_connection_id"))
 
     @property
+    def ephemeral(self) -> int | None:
+        """The id of an ephemeral message: in a group, only a member and the bot see it. None for any other update."""
+        return number(self.place.get("ephemeral_message_id")) or None
+
+    @property
     def guest_query(self) -> str | None:
         return text_id(self.place.get("guest_query_id"))
 

@@ -102,6 +102,17 @@ def test_commands_payments_edits_and_service_messages_are_not_collected(update: 
     assert name_of(update, "albums") is None
 
 
+@pytest.mark.parametrize("collect", ["messages", f"{__name__}:by_chat"])
+def test_an_ephemeral_message_is_collected_with_its_like_only(collect: str) -> None:
+    """An answer to one is ephemeral, and an answer to the others is not."""
+    public, ephemeral = new(text="a"), new(text="a", message_id=0, ephemeral_message_id=1)
+    assert name_of(ephemeral, collect) == f"ephemeral:{name_of(public, collect)}"
+
+
+def by_chat(update: dict[str, Any]) -> str:
+    return "chat"
+
+
 def test_albums_are_only_the_parts_of_one_album() -> None:
     one, other = photo(media_group_id="1"), photo(media_group_id="2")
     assert name_of(one, "albums") == name_of(one, "albums") != name_of(other, "albums")

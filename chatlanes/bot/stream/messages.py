@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from celery_lanes import Kind, PreviousCall
-from chatlanes.bot.addressing import deletion
+from chatlanes.bot.addressing import deletion, ephemeral_sent
 from chatlanes.bot.calls.journal import RecordedCall
 from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.stream.sender import Held, PlainSender, Sender, Sent, StreamPace
@@ -94,7 +94,7 @@ class StreamMessages:
                 self._opened(part, answer.result, text if answer.is_new else None)
             return answer
         try:
-            answer = self._sender.attempt("editMessageText", self._edited(part, text))
+            answer = self._sender.attempt(*self._edit(part, text))
         except NotModified:
             answer = Sent(None)
         except BadRequest:  # the final text, which is sent in any case, deals with it
@@ -129,8 +129,9 @@ class StreamMessages:
         part, content = self._part(number), {**_formatting(piece), **buttons}
         if part.message is not None:
             try:
-                edited = {**self._edited(part, piece.text), **content}
-                self._changed(number, self._sender.call("editMessageText", edited, f"final{number}"), piece.text)
+                method, edited = self._edit(part, piece.text)
+                answer = self._sender.call(method, {**edited, **content}, f"final{number}")
+                self._changed(number, answer, piece.text)
             except NotModified:
                 part.shown = piece.text
             except BadRequest as error:
@@ -146,7 +147,7 @@ class StreamMessages:
         part = self._parts.pop(number)
         if part.message is None:
             return
-        method, named = deletion({**self._target, "message_id": part.message.get("message_id")})
+        method, named = deletion({"message_id": None, **part.message, **self._target})
         with suppress(BadRequest):  # it is deleted already
             self._sender.call(method, named, f"delete{number}")
 
@@ -166,19 +167,26 @@ class StreamMessages:
     def _changed(self, number: int, message: Any, text: str) -> None:
         part = self._part(number)
         part.shown = text
+        if message is True:  # an ephemeral message was edited
+            message = {**(part.message or {}), "text": text}
         if isinstance(message, dict):
             part.message = message
             self._sender.record(f"part{number}:{part.copies}", part.what, message)
 
     def _sent(self, number: int, text: str) -> dict[str, Any]:
-        options = {k: v for k, v in self._options.items() if k != "parse_mode" and (number == 1 or k not in _FIRST)}
+        # The parameters of an ephemeral answer prove that a user has asked for it.
+        takes_all = number == 1 or "ephemeral_message_parameters" in self._options
+        options = {k: v for k, v in self._options.items() if k != "parse_mode" and (takes_all or k not in _FIRST)}
         return {**self._target, **options, "text": text}
 
-    def _edited(self, part: StreamPart, text: str) -> dict[str, Any]:
-        known = {**self._target, **self._options}
+    def _edit(self, part: StreamPart, text: str) -> tuple[str, dict[str, Any]]:
+        """The method that edits the message, and its parameters."""
+        known, message = {**self._target, **self._options}, part.message or {}
         kept = {name: known[name] for name in _OF_EDITS if name in known}
-        message_id = (part.message or {}).get("message_id")
-        return {"chat_id": known["chat_id"], "message_id": message_id, **kept, "text": text}
+        if ephemeral := ephemeral_sent(message):
+            return "editEphemeralMessageText", {**ephemeral, **kept, "text": text}
+        named = {"chat_id": known["chat_id"], "message_id": message.get("message_id")}
+        return "editMessageText", {**named, **kept, "text": text}
 
 
 def _formatting(piece: TextPiece) -> dict[str, Any]:
@@ -246,6 +254,9 @@ def _mark(calls: Calls, message: dict[str, Any]) -> None:
     text = message.get("text", "")
     while units(text + MARK) > LIMIT:
         text = text[:-1]
+    if ephemeral := ephemeral_sent(message):
+        calls.call("editEphemeralMessageText", **ephemeral, text=text + MARK)
+        return
     calls.call(
         "editMessageText",
         chat_id=message["chat"]["id"],

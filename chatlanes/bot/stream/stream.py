@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from zlib import crc32
 
 from celery_lanes.errors import LeaseLost
-from chatlanes.bot.addressing import chat_of_reply
+from chatlanes.bot.addressing import answer_to
 from chatlanes.bot.calls.run_calls import Api, Calls, Lifecycle, Phase
 from chatlanes.bot.event_loop import blocking_executor
 from chatlanes.bot.stream.messages import CHOICES, OnInterrupt, StreamMessages
@@ -57,9 +57,9 @@ class Stream:
     ) -> None:
         if on_interrupt not in CHOICES:
             raise ValueError(f"on_interrupt={on_interrupt!r}: use 'keep', 'delete' or 'mark'")
-        target = {**chat_of_reply(parse(update)), **params}
-        target = {name: target.pop(name) for name in _TARGET if target.get(name) is not None}
-        options = {name: value for name, value in params.items() if name not in _TARGET and value is not None}
+        given = {k: v for k, v in answer_to(parse(update), "sendMessage", params).items() if v is not None}
+        target = {name: given.pop(name) for name in _TARGET if name in given}
+        options = given
         pace = StreamPace(target["chat_id"], first_chars)
         sender, number = _sender(api, pace.interval_s)
         self._life = api.life if isinstance(api, Calls) else Lifecycle()
@@ -69,8 +69,7 @@ class Stream:
             StreamMessages(sender, target, options, on_interrupt),
             pace,
             parse_mode=options.get("parse_mode"),
-            typing={name: value for name, value in target.items() if name != "direct_messages_topic_id"}
-            | {"action": "typing"},
+            typing=_typing(target, options),
             draft=_draft(update, target, number) if draft else None,
         )
         self._is_open = self._is_closing = False
@@ -235,6 +234,13 @@ def _sender(calls: Api, interval_s: float) -> tuple[Sender | PlainSender, int]:
     return Sender(calls, series, interval_s), int(series.rpartition("stream")[2][:-1])
 
 
+def _typing(target: dict[str, Any], options: dict[str, Any]) -> dict[str, Any] | None:
+    """The parameters of sendChatAction. None for an ephemeral message, because the whole group would see it."""
+    if "ephemeral_message_parameters" in options:
+        return None
+    return {k: v for k, v in target.items() if k != "direct_messages_topic_id"} | {"action": "typing"}
+
+
 def _draft(update: dict[str, Any], target: dict[str, Any], number: int) -> dict[str, Any] | None:
     """The parameters of sendMessageDraft; None where Telegram has no drafts."""
     chat = target["chat_id"]
@@ -251,7 +257,7 @@ _NEVER = float("inf")
 
 class Feed:
     """The state of one stream: the text that is written, the text that is shown, and the next request. `typing` and
-    `draft` are the parameters of sendChatAction and sendMessageDraft; None: drafts are not used.
+    `draft` are the parameters of sendChatAction and sendMessageDraft; None: they are not used.
     """
 
     def __init__(
@@ -261,7 +267,7 @@ class Feed:
         pace: StreamPace,
         *,
         parse_mode: str | None,
-        typing: dict[str, Any],
+        typing: dict[str, Any] | None,
         draft: dict[str, Any] | None,
     ) -> None:
         self.messages = messages
@@ -312,7 +318,7 @@ class Feed:
         else:
             is_timed = self._pace.is_shown or self._length >= self._pace.first_chars
             self._wake_length = _NEVER if is_timed else self._pace.first_chars
-        due = [due_s for due_s in (self._text_due_s(), self._pace.typing_due_s()) if due_s is not None]
+        due = [due_s for due_s in (self._text_due_s(), self._typing_due_s()) if due_s is not None]
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _text_due_s(self) -> float | None:
@@ -323,7 +329,7 @@ class Feed:
     def act(self) -> None:
         """Make the request that is due. A network or server error is tried again later; any other ends the stream."""
         text_s, now_s = self._text_due_s(), time.monotonic()
-        typing_s = self._pace.typing_due_s()
+        typing_s = self._typing_due_s()
         try:
             if text_s is not None and text_s <= now_s:
                 self._show()
@@ -334,7 +340,11 @@ class Feed:
         except BaseException as error:
             self.error = error
 
+    def _typing_due_s(self) -> float | None:
+        return self._pace.typing_due_s() if self._typing else None
+
     def _type(self) -> None:
+        assert self._typing is not None  # noqa: S101
         self._pace.typed(time.monotonic())
         with suppress(BotApiError):
             self._sender.attempt("sendChatAction", self._typing)

@@ -553,6 +553,60 @@ def test_a_stream_works_with_the_api_of_a_test() -> None:
     assert api.texts == ["Hello"]
 
 
+class EphemeralApi:
+    """Telegram's answers about ephemeral messages: those sent have ids from 1, and an edit returns True."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, dict[str, Any]]] = []
+        self._sent = 0
+
+    def call(self, method: str, /, **params: Any) -> Any:
+        self.made.append((method, params))
+        if method != "sendMessage":
+            return True
+        self._sent += 1
+        ids = {"message_id": 0, "ephemeral_message_id": self._sent, "receiver_user": {"id": 5}}
+        return {**ids, "chat": {"id": params["chat_id"]}, "text": params["text"]}
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_stream_of_an_answer_to_an_ephemeral_message_is_ephemeral() -> None:
+    api = EphemeralApi()
+    asked = {**message(1, -7, user=5)["message"], "message_id": 0, "ephemeral_message_id": 3}
+    with Context({"update_id": 1, "message": asked}, api).stream() as out:
+        out.write(FIRST)
+        until(lambda: api.made)
+        out.write(LONG)
+    assert "".join(each["text"] for each in out.messages) == FIRST + LONG
+    sent = [params for method, params in api.made if method == "sendMessage"]
+    edited = [params for method, params in api.made if method == "editEphemeralMessageText"]
+    assert len(sent) > 1
+    assert edited
+    assert len(sent) + len(edited) == len(api.made)  # in particular no sendChatAction, which the group would see
+    for params in sent:
+        assert params["ephemeral_message_parameters"] == {"receiver_user_id": 5}
+        assert params["reply_parameters"] == {"ephemeral_message_id": 3}
+    for params in edited:
+        assert (params["chat_id"], params["receiver_user_id"]) == (-7, 5)
+        assert params["ephemeral_message_id"] in range(1, len(sent) + 1)
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ("delete", [("deleteEphemeralMessage", {})]),
+        ("mark", [("editEphemeralMessageText", {"text": "Half an ⏹"})]),
+    ],
+)
+def test_the_choice_of_an_interrupted_ephemeral_stream_is_applied(choice: Any, expected: Any) -> None:
+    ids = {"chat_id": -7, "receiver_user_id": 5, "ephemeral_message_id": 1}
+    sent = EphemeralApi().call("sendMessage", chat_id=-7, text="Half an")
+    previous = {"stream1:part1:1": RecordedCall("done", f"sendMessage:stream-{choice}", sent)}
+    api = EphemeralApi()
+    apply_on_interrupt(api, previous)  # type: ignore[arg-type]
+    assert api.made == [(method, {**ids, **more}) for method, more in expected]
+
+
 def test_errors_of_the_final_text_are_raised(chat: Chat) -> None:
     chat.simulator.fault(method="sendMessage", status=400, description="Bad Request: chat not found")
 
