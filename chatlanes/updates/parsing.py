@@ -164,6 +164,19 @@ def chat_of(update: Any) -> int | None:
     return parse(update).home
 
 
+def text_of(body: dict[str, Any]) -> Any:
+    """The text of a message, its caption, or the text of its rich content; empty or None if it has none. Malformed
+    text is returned as it is.
+    """
+    if text := body.get("text") or body.get("caption"):
+        return text
+    if "rich_message" not in body:
+        return None
+    from chatlanes.updates.rich_text import text_of_rich  # few bots get rich messages
+
+    return text_of_rich(body["rich_message"])
+
+
 def part(holder: dict[str, Any], field: str) -> dict[str, Any]:
     value = holder.get(field)
     return value if isinstance(value, dict) else _NOTHING

@@ -54,6 +54,7 @@ def test_a_group_has_the_limits_of_the_settings() -> None:
         [new("channel_post", text="a", **{"from": None}), new("channel_post", text="b", **{"from": None})],
         [new("business_message", text=text, business_connection_id="c") for text in "ab"],
         [new(text=text, message_thread_id=5, is_topic_message=True) for text in "ab"],
+        [new(text="a"), new(rich_message={"blocks": [{"type": "paragraph", "text": "b"}]})],
         # The member of a reply chain outside of a forum has a message_thread_id too.
         [new(text="a", message_thread_id=5), new(text="b")],
         [new(text=text, sender_chat=GROUP, **{"from": {"id": 1087968824}}) for text in "ab"],
@@ -83,6 +84,7 @@ def test_other_senders_chats_and_topics_are_other_groups() -> None:
 NEVER_A_MESSAGE = [
     new(text="/start"),
     photo(caption="/ask what is this"),
+    new(rich_message={"blocks": [{"type": "paragraph", "text": ["/ask ", {"type": "bold", "text": "what"}]}]}),
     new("edited_message", text="a"),
     new("guest_message", text="a", guest_query_id="1"),
     new(new_chat_members=[BOB]),
