@@ -23,6 +23,7 @@ from celery_lanes.errors import LeaseLost
 from chatlanes.bot.addressing import answer_to
 from chatlanes.bot.calls.run_calls import Api, Calls, Lifecycle, Phase
 from chatlanes.bot.event_loop import blocking_executor
+from chatlanes.bot.stream import sender as times
 from chatlanes.bot.stream.messages import CHOICES, OnInterrupt, StreamMessages
 from chatlanes.bot.stream.sender import Held, PlainSender, Sender, Sent, StreamPace
 from chatlanes.bot.stream.splitting import TextPiece, split, split_entities, split_markup
@@ -276,6 +277,7 @@ class Feed:
         self._sender, self._pace = sender, pace
         self._parse_mode, self._typing, self._draft = parse_mode, typing, draft
         self._drafted = ""
+        self._redraft_s = _NEVER  # when the draft is sent again, because Telegram would no longer show it
         self._tokens: list[str] = []
         self._entities: Sequence[dict[str, Any]] | None = None
         self._length = self._version = 0
@@ -322,9 +324,10 @@ class Feed:
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _text_due_s(self) -> float | None:
-        if self._version == self._shown_version:
-            return None
-        return self._pace.text_due_s(self._length, self._began_s)
+        due_s = self._pace.text_due_s(self._length, self._began_s)
+        if due_s is None or self._version != self._shown_version:
+            return due_s
+        return max(due_s, self._redraft_s) if self._draft and self._drafted else None
 
     def act(self) -> None:
         """Make the request that is due. A network or server error is tried again later; any other ends the stream."""
@@ -365,7 +368,7 @@ class Feed:
 
     def _is_shown(self, number: int, piece: TextPiece, *, is_last: bool) -> bool:
         if is_last and self._draft:
-            return self._drafted == piece.text
+            return self._drafted == piece.text and time.monotonic() < self._redraft_s
         return self.messages.is_shown(number, piece.text)
 
     def _attempt(self, number: int, piece: TextPiece, *, is_last: bool) -> Sent | Held:
@@ -378,7 +381,7 @@ class Feed:
             self._draft = None
             return self.messages.attempt(number, piece.text)
         if isinstance(answer, Sent):
-            self._drafted = piece.text
+            self._drafted, self._redraft_s = piece.text, time.monotonic() + times.DRAFT_S
         return answer
 
     # -- the end

@@ -17,7 +17,7 @@ from chatlanes.bot.addressing import NoChatError
 from chatlanes.bot.calls.journal import RecordedCall
 from chatlanes.bot.context import Context
 from chatlanes.bot.coroutines import awaited
-from chatlanes.bot.stream import apply_on_interrupt
+from chatlanes.bot.stream import apply_on_interrupt, sender
 from chatlanes.telegram.errors import BadRequest, BlockedByUser
 from chatlanes.telegram.flood import ParkUpdate
 from tests.bot.stream.conftest import Chat
@@ -127,6 +127,32 @@ def test_drafts_are_shown_where_they_exist(chat: Chat) -> None:
     assert len({each["draft_id"] for each in chat.made("sendMessageDraft")} - {0}) == 1
     assert chat.messages == {1: FIRST + "More. "}
     assert chat.made("editMessageText") == []
+
+
+def test_a_draft_is_kept_while_the_model_is_silent(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender, "DRAFT_S", 0.1)
+    with chat.run().ctx.stream(draft=True) as out:
+        out.write(FIRST)
+        until(lambda: len(chat.made("sendMessageDraft")) >= 3)
+        assert {each["text"] for each in chat.made("sendMessageDraft")} == {FIRST}
+        # a refused draft is replaced by a message
+        chat.simulator.fault(method="sendMessageDraft", status=400, description="Bad Request: no drafts here")
+        chat.shows(FIRST)
+    assert chat.messages == {1: FIRST}
+    assert len({each["draft_id"] for each in chat.made("sendMessageDraft")}) == 1
+
+
+def test_typing_is_shown_until_the_first_draft(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender, "TYPING_S", 0.05)
+    with chat.run().ctx.stream(draft=True) as out:
+        until(lambda: len(chat.made("sendChatAction")) >= 3)
+        assert chat.made("sendMessageDraft") == []
+        out.write(FIRST)
+        until(lambda: chat.made("sendMessageDraft"))
+        typed = len(chat.made("sendChatAction"))
+        out.write("More. ")
+        until(lambda: len(chat.made("sendMessageDraft")) == 2)
+        assert len(chat.made("sendChatAction")) == typed
 
 
 def test_without_drafts_the_message_is_edited(chat: Chat) -> None:
