@@ -390,12 +390,13 @@ def run_bot(bot: Callable[[Context], object], ctx: Context) -> None:
 
 def finish_interrupted_streams(ctx: Context) -> None:
     """Keep, delete or mark what interrupted runs had streamed. Raises what a call raises."""
-    previous = [] if ctx.interrupts is None else ctx.interrupts.recorded
-    calls = ctx.api
-    if isinstance(calls, Calls) and any(":stream-" in call.what for call in previous):
+    interrupts, calls = ctx.interrupts, ctx.api
+    if interrupts is None or not isinstance(calls, Calls):
+        return
+    if any(":stream-" in call.what for call in interrupts.recorded):
         from chatlanes.bot.stream import finish_interrupted  # a bot without streams does not import them
 
-        run_blocking(lambda: finish_interrupted(calls, previous))
+        run_blocking(lambda: finish_interrupted(calls, interrupts))
 
 
 def reason_to_skip(served: ServedBot, ctx: Context, delivery: lanes.Delivery) -> str | None:

@@ -20,6 +20,7 @@ from celery_lanes import Kind, PreviousCall
 from chatlanes.bot.addressing import deletion, ephemeral_sent
 from chatlanes.bot.calls.journal import RecordedCall
 from chatlanes.bot.calls.run_calls import Calls
+from chatlanes.bot.interrupts import Interrupts
 from chatlanes.bot.stream.sender import Held, PlainSender, Sender, Sent, StreamPace
 from chatlanes.bot.stream.splitting import LIMIT, TextPiece, units
 from chatlanes.telegram.errors import BadRequest, Forbidden, NotModified
@@ -204,18 +205,36 @@ MARK = " ⏹"
 SERIES = "interrupt/"
 
 
-def finish_interrupted(calls: Calls, previous: Iterable[PreviousCall]) -> None:
+#: How long the next run waits for the outcome of a sending that was in flight when its run was interrupted. It is
+#: recorded by the process of that run, unless this process has died.
+OUTCOME_WITHIN_S = 2.0
+ASK_EVERY_S = 0.05
+
+
+def finish_interrupted(calls: Calls, interrupts: Interrupts) -> None:
     """Apply the choices of the streams that earlier runs left open. Call it before the handler. Raises what a call
     raises.
     """
+    last, end_s = _last_handled(interrupts.recorded), time.monotonic() + OUTCOME_WITHIN_S
+    while any(map(_is_in_flight, last.values())) and time.monotonic() < end_s and not interrupts.is_interrupted:
+        time.sleep(ASK_EVERY_S)
+        last = _last_handled(interrupts.read_again())
+    apply_on_interrupt(calls.in_series(SERIES), last)
+
+
+def _last_handled(previous: Iterable[PreviousCall]) -> dict[str, RecordedCall]:
+    """The calls of the last run whose handler had begun to make calls. It had done this for the runs before it."""
     runs: dict[int, dict[str, RecordedCall]] = defaultdict(dict)
     for call in previous:
         outcome = None if call.outcome is None else json.loads(call.outcome)
         state = Kind.DONE.value if call.outcome is not None else ""
         runs[call.fence][call.position] = RecordedCall(state, call.what, outcome)
-    # A run whose handler had begun to make calls had done this for the runs before it.
-    last_handled = max(fence for fence, made in runs.items() if any(not place.startswith(SERIES) for place in made))
-    apply_on_interrupt(calls.in_series(SERIES), runs[last_handled])
+    return runs[max(fence for fence, made in runs.items() if any(not place.startswith(SERIES) for place in made))]
+
+
+def _is_in_flight(call: RecordedCall) -> bool:
+    """True if this may have sent a message that is to be deleted or marked, and whose id is not known."""
+    return not call.is_done and call.what.endswith((":stream-delete", ":stream-mark"))
 
 
 def apply_on_interrupt(calls: Calls, previous: Mapping[str, RecordedCall]) -> None:

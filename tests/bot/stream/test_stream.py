@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -12,12 +13,13 @@ from typing import Any
 
 import pytest
 
+from celery_lanes import PreviousCall
 from celery_lanes.errors import LeaseLost
 from chatlanes.bot.addressing import NoChatError
 from chatlanes.bot.calls.journal import RecordedCall
 from chatlanes.bot.context import Context
 from chatlanes.bot.coroutines import awaited
-from chatlanes.bot.stream import apply_on_interrupt, sender
+from chatlanes.bot.stream import apply_on_interrupt, finish_interrupted, messages, sender
 from chatlanes.telegram.errors import BadRequest, BlockedByUser
 from chatlanes.telegram.flood import ParkUpdate
 from tests.bot.stream.conftest import Chat
@@ -577,6 +579,37 @@ def test_a_stream_works_with_the_api_of_a_test() -> None:
     with Context({**message(1, 7), "update_id": 1}, api).stream() as out:
         out.write("Hello")
     assert api.texts == ["Hello"]
+
+
+class InFlight:
+    """Interrupts whose previous run has a sending in flight. Its outcome is known at the third look."""
+
+    is_interrupted = False
+
+    def __init__(self, outcome: Any) -> None:
+        self.outcome, self.looks = outcome, 0
+        self.recorded = [PreviousCall("sendMessage:stream-delete", None, 1, "stream1:part1:1")]
+
+    def read_again(self) -> list[PreviousCall]:
+        self.looks += 1
+        if self.looks == 3 and self.outcome:
+            self.recorded = [self.recorded[0]._replace(outcome=json.dumps(self.outcome).encode())]
+        return self.recorded
+
+
+def test_the_outcome_of_a_sending_in_flight_is_waited_for(chat: Chat) -> None:
+    run = chat.run()
+    sent = run.ctx.reply("Half an")
+    interrupts = InFlight(sent)
+    finish_interrupted(run.calls, interrupts)  # type: ignore[arg-type]
+    assert interrupts.looks == 3
+    assert chat.messages == {}
+
+
+def test_an_outcome_that_nobody_records_is_not_waited_for_longer(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "OUTCOME_WITHIN_S", 0.1)
+    finish_interrupted(chat.run().calls, InFlight(None))  # type: ignore[arg-type]
+    assert chat.made("deleteMessage") == []
 
 
 class EphemeralApi:
