@@ -97,7 +97,7 @@ class Shorthands:
 
         Does nothing for an ephemeral message, because the whole group would see it.
         """
-        if self._parsed.ephemeral is not None:
+        if self._parsed.ephemeral is not None and "chat_id" not in params:
             return True
         return self._reply("sendChatAction", action=action, **params)
 

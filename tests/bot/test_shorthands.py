@@ -216,8 +216,11 @@ def test_every_reply_to_an_ephemeral_message_is_ephemeral(web, api):
 
 
 def test_typing_of_an_ephemeral_message_is_not_shown_to_the_group(web, api):
-    assert context("message", WHISPER, api).typing() is True
+    ctx = context("message", WHISPER, api)
+    assert ctx.typing() is True
     assert web.asked == []
+    ctx.typing(chat_id=7)
+    assert [asked.json for asked in web.asked] == [{"chat_id": 7, "action": "typing"}]
 
 
 def test_edit_without_a_change_succeeds(web, api):

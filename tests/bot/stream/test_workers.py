@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from itertools import pairwise
 
 import pytest
@@ -164,6 +165,33 @@ def test_a_draft_leaves_nothing_when_its_worker_dies(make_pipeline: MakePipeline
     pipeline.worker("prefork", 2)
     pipeline.drained()
     assert shown(pipeline.simulator, 7) == {1: "".join(answer(40, attempt=2))}
+
+
+def test_an_ephemeral_stream_continues_after_its_worker_was_killed(make_pipeline: MakePipeline) -> None:
+    # Given an answer that only the member of a group sees, and whose worker is killed
+    pipeline = make_pipeline(BOT=BOTS["plain"], LEASE_SECONDS=2)
+    pipeline.poller()
+    worker = pipeline.worker("prefork", 2)
+    asked = message(0, -8, user=5, do="count:40 hold:20")["message"]
+    [update] = pipeline.push(
+        {"message": {**asked, "message_id": 0, "ephemeral_message_id": 9, "date": int(time.time())}}
+    )
+    until(lambda: pipeline.simulator.calls("editEphemeralMessageText"))
+    until(lambda: is_every_call_known(pipeline, update))
+    worker.kill_all()
+    # When the update runs again
+    pipeline.worker("prefork", 2)
+    pipeline.drained()
+    # Then the same message has the final text, and nothing was shown to the group
+    made = pipeline.simulator.calls()
+    [sent] = [call for call in made if call["method"] == "sendMessage"]
+    assert sent["result"]["receiver_user"]["id"] == 5
+    edits = [call["params"] for call in made if call["method"] == "editEphemeralMessageText"]
+    assert edits[-1]["text"] == "".join(answer(40, attempt=2))
+    assert {each["ephemeral_message_id"] for each in edits} == {sent["result"]["ephemeral_message_id"]}
+    methods = {call["method"] for call in made if not call["method"].startswith("get")}
+    assert methods == {"sendMessage", "editEphemeralMessageText"}
+    assert pipeline.leftovers() == []
 
 
 @pytest.mark.parametrize("pool", ["threads", "prefork"])
