@@ -20,6 +20,10 @@ class NoMessageError(ValueError):
     """The update is not about a message that the bot can refer to."""
 
 
+class NotEphemeralError(ValueError):
+    """The update is about an ephemeral message, and the whole group would see the answer."""
+
+
 class WrongKindError(ValueError):
     """The method answers updates of another kind."""
 
@@ -42,6 +46,46 @@ def _place_in_chat(parsed: ParsedUpdate) -> dict[str, Any]:
     )
 
 
+#: Methods without ephemeral_message_parameters.
+_PUBLIC = frozenset({"sendMediaGroup"})
+
+
+def answer_to(parsed: ParsedUpdate, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """The parameters of a call that answers the update; `params` override the defaults. An ephemeral message is
+    answered with an ephemeral one. Raises NoChatError and NotEphemeralError.
+    """
+    target = chat_of_reply(parsed)
+    if parsed.ephemeral is None or params.get("chat_id", target["chat_id"]) != target["chat_id"]:
+        return {**target, **params}
+    if method in _PUBLIC or parsed.user is None:
+        raise NotEphemeralError(
+            f"an ephemeral message is answered with an ephemeral one, which {method} cannot send; to answer before the "
+            "whole group, name the chat: ctx.call(…, chat_id=ctx.chat_id)"
+        )
+    return {**target, **_private(parsed, parsed.ephemeral), **params}
+
+
+def _private(parsed: ParsedUpdate, ephemeral: int) -> dict[str, Any]:
+    """For 15 s Telegram accepts such an answer from any bot that names the message or the query; later only from an
+    administrator.
+    """
+    receiver = {"receiver_user_id": parsed.user}
+    if parsed.kind == "callback_query":
+        query = _known(callback_query_id=text_id(parsed.body.get("id")))
+        return {"ephemeral_message_parameters": {**receiver, **query}}
+    return {"ephemeral_message_parameters": receiver, "reply_parameters": {"ephemeral_message_id": ephemeral}}
+
+
+def ephemeral_sent(message: dict[str, Any]) -> dict[str, Any] | None:
+    """The parameters that identify an ephemeral message of the bot; None for any other message."""
+    found = {
+        "chat_id": object_id(message, "chat"),
+        "receiver_user_id": object_id(message, "receiver_user"),
+        "ephemeral_message_id": number(message.get("ephemeral_message_id")),
+    }
+    return None if None in found.values() else found
+
+
 def message_of(parsed: ParsedUpdate, message: dict[str, Any] | None = None) -> dict[str, Any]:
     """The parameters that identify `message`, by default the message the update is about. Raises NoMessageError."""
     place = parsed.place if message is None else message
@@ -49,12 +93,18 @@ def message_of(parsed: ParsedUpdate, message: dict[str, Any] | None = None) -> d
     if chat is None or message_id is None:
         found = f"an update of kind {parsed.kind}" if message is None else "the object given as `message`"
         raise NoMessageError(f"{found} does not identify a message; pass a sent message, such as message=ctx.reply(…)")
+    if place.get("ephemeral_message_id"):
+        raise NoMessageError("an ephemeral message can only be answered, and one of the bot edited and deleted")
     business = text_id(place.get("business_connection_id"))
     return {"chat_id": chat, "message_id": message_id, **_known(business_connection_id=business)}
 
 
 def deletion(named: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The method that deletes a message, and its parameters. `named` identifies the message, as message_of does."""
+    """The method that deletes a message, and its parameters. `named` identifies the message, as message_of does, or is
+    an ephemeral message.
+    """
+    if ephemeral := ephemeral_sent(named):
+        return "deleteEphemeralMessage", ephemeral
     message_id, connection = named["message_id"], named.get("business_connection_id")
     if connection is not None:
         return "deleteBusinessMessages", {"business_connection_id": connection, "message_ids": [message_id]}

@@ -28,7 +28,7 @@ from chatlanes.bot.session import DEFAULT_PLAN, Session, SessionPlan
 from chatlanes.bot.shorthands import Shorthands
 from chatlanes.bot.stored import Stored
 from chatlanes.bot.timers import DEFAULT_TIMER_PLAN, Migration, Timer, TimerError, TimerPlan, Timers, When, stage_moves
-from chatlanes.updates import ParsedUpdate, is_stale, number, parse, part
+from chatlanes.updates import ParsedUpdate, is_stale, number, parse, part, text_of
 
 if TYPE_CHECKING:
     from chatlanes.bot.stream import Stream
@@ -143,7 +143,8 @@ class Context(Shorthands):
 
     @property
     def text(self) -> str:
-        """The text of the message or post, or the caption of its photo or file; otherwise empty.
+        """The text of the message or post, the caption of its photo or file, or the text of a rich message without its
+        formatting; otherwise empty.
 
         With COLLECT the texts of all updates, oldest first, separated by newlines.
         """
@@ -152,7 +153,7 @@ class Context(Shorthands):
     @property
     def texts(self) -> list[str]:
         """The texts and captions of the updates, oldest first. An update without text has none in the list."""
-        return [str(text) for body in self._bodies if (text := body.get("text") or body.get("caption"))]
+        return [str(text) for body in self._bodies if (text := text_of(body))]
 
     @property
     def messages(self) -> list[dict[str, Any]]:

@@ -69,6 +69,11 @@ class Interrupts:
         """The calls and records that the interrupted runs have left in the journal. Raises LeaseLost and RedisAway."""
         return self._delivery.previous_calls()
 
+    def read_again(self) -> list[lanes.PreviousCall]:
+        """Like `recorded`, with the outcomes of calls that were in flight when their run was interrupted."""
+        vars(self).pop("recorded", None)
+        return self.recorded
+
     @property
     def previous_calls(self) -> list[PreviousApiCall]:
         """Raises LeaseLost and RedisAway."""

@@ -11,14 +11,15 @@ from chatlanes.bot.addressing import (
     WRITTEN_BY_USERS,
     NoChatError,
     WrongKindError,
-    chat_of_reply,
+    answer_to,
     deletion,
     editable,
+    ephemeral_sent,
     message_of,
     query_of,
 )
 from chatlanes.telegram import NotModified
-from chatlanes.updates import ParsedUpdate, number, object_id
+from chatlanes.updates import ParsedUpdate
 
 Message = dict[str, Any]
 
@@ -42,16 +43,18 @@ class Shorthands:
         raise NotImplementedError
 
     # -- replies to the chat, topic and business connection that the update came from: each returns the message sent;
-    # in a guest's chat all except `reply` raise NoChatError
+    # in a guest's chat all except `reply` raise NoChatError. An ephemeral message is answered with an ephemeral one;
+    # reply_album, which cannot be, raises NotEphemeralError
 
     def reply(self, text: str, /, **params: Any) -> Any:
         """Sends a text, with any parameters of sendMessage. Returns the message sent.
 
-        Raises chatlanes.bot.addressing.NoChatError if the update has no chat, and BotApiError.
+        An ephemeral message is answered with an ephemeral one. Raises chatlanes.bot.addressing.NoChatError if the
+        update has no chat, and BotApiError.
         """
         if self._parsed.kind == "guest_message":
             return self.call("answerGuestQuery", **_guest_answer(self._parsed, text, params))
-        return self.call("sendMessage", **{**chat_of_reply(self._parsed), "text": text, **params})
+        return self._reply("sendMessage", **{"text": text, **params})
 
     def reply_photo(self, photo: File, /, caption: str | None = None, **params: Any) -> Any:
         return self._reply("sendPhoto", photo=photo, caption=caption, **params)
@@ -90,17 +93,22 @@ class Shorthands:
         return self._reply("sendRichMessage", rich_message=_rich(content), **params)
 
     def typing(self, action: str = "typing", /, **params: Any) -> Any:
-        """Shows that the bot is typing, for 5 s or until its next message. Other actions: `upload_photo`, …"""
+        """Shows that the bot is typing, for 5 s or until its next message. Other actions: `upload_photo`, …
+
+        Does nothing for an ephemeral message, because the whole group would see it.
+        """
+        if self._parsed.ephemeral is not None and "chat_id" not in params:
+            return True
         return self._reply("sendChatAction", action=action, **params)
 
     def _reply(self, method: str, /, **params: Any) -> Any:
-        return self.call(method, **{**chat_of_reply(self._parsed), **params})
+        return self.call(method, **answer_to(self._parsed, method, params))
 
     # -- calls for the message that the update is about: that of the pressed button, or the one that was sent.
     # `message` selects another one, as returned by a call: `sent = ctx.reply("0 %")`, later
     # `ctx.edit("50 %", message=sent)`. An ephemeral message can only be edited and deleted. Each raises NoMessageError
-    # if there is none. Edits return the message, or True
-    # for the message of an inline result, which takes edits only, and if nothing had to change.
+    # if there is none. Edits return the message, or True for an ephemeral message, for the message of an inline
+    # result, which takes edits only, and if nothing had to change.
 
     def edit(self, text: str, /, *, message: Message | None = None, **params: Any) -> Any:
         """Replaces the text. Without a reply_markup the buttons are removed."""
@@ -122,7 +130,7 @@ class Shorthands:
 
     def delete(self, *, message: Message | None = None) -> Any:
         """Deletes the message. Telegram allows this for most messages within 48 h."""
-        if ephemeral := _ephemeral(self._parsed, message):
+        if ephemeral := self._ephemeral(message):
             return self.call("deleteEphemeralMessage", **ephemeral)
         method, named = deletion(message_of(self._parsed, message))
         return self.call(method, **named)
@@ -146,7 +154,7 @@ class Shorthands:
 
     def _edit(self, method: str, message: Message | None, /, **params: Any) -> Any:
         """NotModified counts as success, because an earlier run of the handler may have made the edit."""
-        if edited := _ephemeral(self._parsed, message):
+        if edited := self._ephemeral(message):
             method = method.replace("edit", "editEphemeral", 1)
         else:
             edited = editable(self._parsed, message)
@@ -154,6 +162,12 @@ class Shorthands:
             return self.call(method, **{**edited, **params})
         except NotModified:
             return True
+
+    def _ephemeral(self, message: Message | None) -> dict[str, Any] | None:
+        """The parameters that identify the message, if it is an ephemeral one of the bot; otherwise None."""
+        if message is None and self._parsed.kind in WRITTEN_BY_USERS:
+            return None
+        return ephemeral_sent(self._parsed.place if message is None else message)
 
     def _to(self, method: str, chat_id: int | str, message: Message | None, params: dict[str, Any]) -> Any:
         named = message_of(self._parsed, message)
@@ -233,19 +247,6 @@ class Shorthands:
 
 def _rich(content: RichContent) -> dict[str, Any]:
     return {"markdown": content} if isinstance(content, str) else content
-
-
-def _ephemeral(parsed: ParsedUpdate, message: Message | None) -> dict[str, Any] | None:
-    """The parameters that identify an ephemeral message of the bot; None for any other message."""
-    if message is None and parsed.kind in WRITTEN_BY_USERS:
-        return None
-    place = parsed.place if message is None else message
-    found = {
-        "chat_id": object_id(place, "chat"),
-        "receiver_user_id": object_id(place, "receiver_user"),
-        "ephemeral_message_id": number(place.get("ephemeral_message_id")),
-    }
-    return None if None in found.values() else found
 
 
 def _guest_answer(parsed: ParsedUpdate, text: str, params: dict[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ PER_BOT = (
     "max_pending",
     *("stale", "timer_late", "timer_late_after", "session_ttl", "max_attempts", "retry_backoff", "uncertain_call"),
     *("flood_wait", "rate_per_bot", "rate_per_chat", "rate_per_group", "broadcast_rate"),
+    "typing",
 )
 TOKEN_KEYS = ("token_env", "token_file")
 #: It becomes a part of queue names and of the webhook's path.

@@ -291,6 +291,11 @@ class Settings(BaseSettings):
         4096,
         "`ctx.stream` shows its first text when it has this length, or after 0.5 s.",
     )
+    typing: Literal["off", "on"] = text(
+        "off",
+        "off or on",
+        "`on`: a chat shows that the bot is typing while a handler runs for longer than 0.5 s (docs/bots.md).",
+    )
     webhook_url: WebAddress | None = text(
         None, "an address with http:// or https://, without a query", "The public address that Telegram sends to."
     )

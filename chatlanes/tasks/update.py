@@ -6,7 +6,7 @@ each may be deleted without the others. Their order matters, because a process m
 """
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, NoReturn
@@ -247,12 +247,22 @@ def limit(run: LaneRun) -> None:
 def call_handler(run: Run) -> None:
     """Run the bot once, and keep its error."""
     try:
-        with run.limits.limited() if run.limits else NO_LIMITS:
+        with run.limits.limited() if run.limits else NO_LIMITS, typing_of(run):
             run_bot(run.handler or run.served.bot_for(run.ctx), run.ctx)
     except ParkUpdate:
         pass  # `parking` remembers it, because a bot may swallow the exception
     except Exception as raised:
         run.error = raised
+
+
+def typing_of(run: Run) -> AbstractContextManager[None]:
+    """Shows that the bot is typing, with TYPING=on. Recipients of broadcasts do not wait for an answer."""
+    if run.served.settings.typing == "off" or run.handler or not isinstance(run.ctx.api, Calls):
+        return NO_LIMITS
+    from chatlanes.tasks.typing_action import TypingAction, action_of  # other bots do not import it
+
+    action = action_of(run.ctx.update)
+    return TypingAction(run.ctx.api, action).shown() if action else NO_LIMITS
 
 
 def check_lease(run: LaneRun) -> None:
@@ -380,12 +390,13 @@ def run_bot(bot: Callable[[Context], object], ctx: Context) -> None:
 
 def finish_interrupted_streams(ctx: Context) -> None:
     """Keep, delete or mark what interrupted runs had streamed. Raises what a call raises."""
-    previous = [] if ctx.interrupts is None else ctx.interrupts.recorded
-    calls = ctx.api
-    if isinstance(calls, Calls) and any(":stream-" in call.what for call in previous):
+    interrupts, calls = ctx.interrupts, ctx.api
+    if interrupts is None or not isinstance(calls, Calls):
+        return
+    if any(":stream-" in call.what for call in interrupts.recorded):
         from chatlanes.bot.stream import finish_interrupted  # a bot without streams does not import them
 
-        run_blocking(lambda: finish_interrupted(calls, previous))
+        run_blocking(lambda: finish_interrupted(calls, interrupts))
 
 
 def reason_to_skip(served: ServedBot, ctx: Context, delivery: lanes.Delivery) -> str | None:

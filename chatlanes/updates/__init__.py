@@ -1,6 +1,6 @@
 """Updates: parsing, keys and queues, and the append to lanes."""
 
-from chatlanes.updates.parsing import ParsedUpdate, is_stale, number, object_id, parse, part, text_id
+from chatlanes.updates.parsing import ParsedUpdate, is_stale, number, object_id, parse, part, text_id, text_of
 from chatlanes.updates.routing import (
     ORDERS,
     WHOLE_BOT,
@@ -36,4 +36,5 @@ __all__ = [
     "part",
     "queue_of",
     "text_id",
+    "text_of",
 ]

@@ -13,7 +13,7 @@ from celery_lanes.protocol import Group
 from chatlanes.settings import Settings
 from chatlanes.settings.checks import NO_COLLECT
 from chatlanes.settings.imports import ImportPathError, import_function
-from chatlanes.updates.parsing import ParsedUpdate, text_id
+from chatlanes.updates.parsing import ParsedUpdate, text_id, text_of
 from chatlanes.updates.routing import KeysError, copy_of, explained, is_express, is_name
 
 #: From an update to the name of its group, or None.
@@ -23,7 +23,19 @@ NEW_MESSAGES = frozenset({"message", "channel_post", "business_message"})
 #: The fields of a message that a person wrote or sent. A message with none of them is a service message.
 CONTENT = frozenset(
     {
-        *("text", "photo", "video", "animation", "audio", "document", "voice", "video_note", "sticker", "live_photo"),
+        *(
+            "text",
+            "rich_message",
+            "photo",
+            "video",
+            "animation",
+            "audio",
+            "document",
+            "voice",
+            "video_note",
+            "sticker",
+            "live_photo",
+        ),
         *("location", "venue", "contact", "poll", "dice", "game", "story", "paid_media", "checklist"),
     }
 )
@@ -47,6 +59,8 @@ def grouping(settings: Settings) -> Callable[[dict[str, Any], ParsedUpdate], Gro
 
     def group_of(update: dict[str, Any], parsed: ParsedUpdate) -> Group | None:
         name = name_of(update, parsed)
+        if name is not None and parsed.ephemeral is not None:
+            name = f"ephemeral:{name}"  # the answer to a run that has a public message as well would be public
         return None if name is None else Group(name, quiet_ms, max_wait_ms, most, interrupts)
 
     return group_of
@@ -62,7 +76,7 @@ def by_sender(update: dict[str, Any], parsed: ParsedUpdate) -> str | None:
     """New messages of one sender in one chat and topic. The posts of a channel have no sender."""
     if parsed.kind not in NEW_MESSAGES or CONTENT.isdisjoint(parsed.body):
         return None
-    written = parsed.body.get("text") or parsed.body.get("caption")
+    written = text_of(parsed.body)
     if isinstance(written, str) and written.startswith("/") and "media_group_id" not in parsed.body:
         return None
     sender = parsed.user if parsed.acting_chat is None else parsed.acting_chat

@@ -98,6 +98,11 @@ class ParsedUpdate(NamedTuple):
         return text_id(self.place.get("business_connection_id"))
 
     @property
+    def ephemeral(self) -> int | None:
+        """The id of an ephemeral message: in a group, only a member and the bot see it. None for any other update."""
+        return number(self.place.get("ephemeral_message_id")) or None
+
+    @property
     def guest_query(self) -> str | None:
         return text_id(self.place.get("guest_query_id"))
 
@@ -157,6 +162,19 @@ def kind_of(update: Any) -> str:
 def chat_of(update: Any) -> int | None:
     """The chat an update belongs to (ParsedUpdate.home)."""
     return parse(update).home
+
+
+def text_of(body: dict[str, Any]) -> Any:
+    """The text of a message, its caption, or the text of its rich content; empty or None if it has none. Malformed
+    text is returned as it is.
+    """
+    if text := body.get("text") or body.get("caption"):
+        return text
+    if "rich_message" not in body:
+        return None
+    from chatlanes.updates.rich_text import text_of_rich  # few bots get rich messages
+
+    return text_of_rich(body["rich_message"])
 
 
 def part(holder: dict[str, Any], field: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,15 @@ import pytest
 import telegram as ptb
 
 from chatlanes.bot.adapters.ptb.adapter import BridgedRequest
-from chatlanes.bot.addressing import NoChatError, NoMessageError, WrongKindError
+from chatlanes.bot.addressing import NoChatError, NoMessageError, NotEphemeralError, WrongKindError
 from chatlanes.bot.context import Context
+from chatlanes.bot.shorthands import Shorthands
 from chatlanes.telegram import client
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.errors import BadRequest
 from chatlanes.telegram.http_client import ResponseLimits
 from tests.support.http_server import TOKEN, Answer
+from tests.telegram.source import recorded
 
 ANN = {"id": 7, "is_bot": False}
 HELLO = {"message_id": 3, "chat": {"id": 7}, "from": ANN, "text": "hello"}
@@ -28,6 +31,12 @@ JOIN = {"chat": {"id": -100}, "from": ANN, "user_chat_id": 7}
 JOIN_QUERY = {**JOIN, "query_id": "q"}
 SECRET = {"message_id": 0, "ephemeral_message_id": 4, "chat": {"id": -100}, "receiver_user": ANN, "text": "0 %"}
 EPHEMERAL = {"chat_id": -100, "receiver_user_id": 7, "ephemeral_message_id": 4}
+WHISPER = {"message_id": 0, "ephemeral_message_id": 4, "chat": {"id": -100}, "from": ANN, "text": "/balance"}
+ANSWER = {
+    "chat_id": -100,
+    "ephemeral_message_parameters": {"receiver_user_id": 7},
+    "reply_parameters": {"ephemeral_message_id": 4},
+}
 EPHEMERAL_BUTTON = {**BUTTON, "message": SECRET}
 MARKUP = {"inline_keyboard": [[{"text": "A", "callback_data": "a"}]]}
 RESULT = {"type": "article", "id": "1"}
@@ -128,6 +137,18 @@ CALLS = [
     ("message", HELLO, lambda c: c.edit("50 %", message=SECRET), "editEphemeralMessageText",
      {**EPHEMERAL, "text": "50 %"}),
     ("message", HELLO, lambda c: c.delete(message=SECRET), "deleteEphemeralMessage", EPHEMERAL),
+    # An ephemeral message is answered with one.
+    ("message", WHISPER, lambda c: c.reply("hush"), "sendMessage", {**ANSWER, "text": "hush"}),
+    ("edited_message", WHISPER, lambda c: c.reply_photo("p"), "sendPhoto", {**ANSWER, "photo": "p"}),
+    ("message", {**WHISPER, "message_thread_id": 5, "is_topic_message": True}, lambda c: c.reply_rich("# Hat"),
+     "sendRichMessage", {**ANSWER, "message_thread_id": 5, "rich_message": {"markdown": "# Hat"}}),
+    ("message", WHISPER, lambda c: c.reply("hush", reply_parameters=None), "sendMessage",
+     {"chat_id": -100, "ephemeral_message_parameters": {"receiver_user_id": 7}, "text": "hush"}),
+    ("callback_query", EPHEMERAL_BUTTON, lambda c: c.reply("hush"), "sendMessage",
+     {"chat_id": -100, "ephemeral_message_parameters": {"receiver_user_id": 7, "callback_query_id": "q"},
+      "text": "hush"}),
+    ("message", WHISPER, lambda c: c.reply("for the owner", chat_id=1), "sendMessage",
+     {"chat_id": 1, "text": "for the owner"}),
 ]  # fmt: skip
 
 
@@ -158,6 +179,13 @@ COMPLAINTS = [
     ("chat_join_request", JOIN, lambda c: c.queue_join(), WrongKindError, "a chat_join_request with a query_id"),
     ("message", {**SECRET, "from": ANN}, lambda c: c.edit("x"), NoMessageError, "cannot edit a user's message"),
     ("message", HELLO, lambda c: c.download({"duration": 3}), ValueError, "pass a file_id"),
+    ("message", WHISPER, lambda c: c.reply_album([]), NotEphemeralError, "which sendMediaGroup cannot send"),
+    ("message", {**WHISPER, "from": None}, lambda c: c.reply("hush"), NotEphemeralError, "to answer before the whole"),
+    ("message", WHISPER, lambda c: c.react("👍"), NoMessageError, "an ephemeral message can only be answered"),
+    ("message", WHISPER, lambda c: c.pin(), NoMessageError, "an ephemeral message can only be answered"),
+    ("message", WHISPER, lambda c: c.delete(), NoMessageError, "an ephemeral message can only be answered"),
+    ("message", WHISPER, lambda c: c.forward_to(1), NoMessageError, "an ephemeral message can only be answered"),
+    ("callback_query", EPHEMERAL_BUTTON, lambda c: c.copy_to(1), NoMessageError, "can only be answered"),
 ]  # fmt: skip
 
 
@@ -166,6 +194,33 @@ def test_missing_part_of_the_update_is_named(web, api, kind, body, write, error,
     with pytest.raises(error, match=complaint):
         write(context(kind, body, api))
     assert web.asked == []
+
+
+REPLIES = (
+    "reply", "reply_photo", "reply_document", "reply_video", "reply_animation", "reply_audio", "reply_voice",
+    "reply_sticker", "reply_location", "reply_rich", "reply_album",
+)  # fmt: skip
+
+
+def test_every_reply_to_an_ephemeral_message_is_ephemeral(web, api):
+    assert set(REPLIES) == {name for name in dir(Shorthands) if name.startswith("reply")}
+    for name in REPLIES:
+        args = (1.5, 2.5) if name == "reply_location" else ([],) if name == "reply_album" else ("x",)
+        with suppress(NotEphemeralError):
+            getattr(context("message", WHISPER, api), name)(*args)
+    assert len(web.asked) == len(REPLIES) - 1
+    methods = recorded().methods
+    for asked in web.asked:
+        assert asked.json["ephemeral_message_parameters"] == {"receiver_user_id": 7}
+        assert "ephemeral_message_parameters?" in methods[asked.path.rpartition("/")[2]]
+
+
+def test_typing_of_an_ephemeral_message_is_not_shown_to_the_group(web, api):
+    ctx = context("message", WHISPER, api)
+    assert ctx.typing() is True
+    assert web.asked == []
+    ctx.typing(chat_id=7)
+    assert [asked.json for asked in web.asked] == [{"chat_id": 7, "action": "typing"}]
 
 
 def test_edit_without_a_change_succeeds(web, api):

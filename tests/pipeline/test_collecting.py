@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -84,6 +85,21 @@ def test_quick_messages_are_one_run_and_a_command_is_its_own(make_pipeline: Make
         joined(ids[6:7], "f"),
         joined(ids[7:], "/end"),
     ]
+
+
+def test_an_ephemeral_message_is_a_run_of_its_own_with_an_ephemeral_answer(make_pipeline: MakePipeline) -> None:
+    # Given a member of a group who writes two messages, and between them one that only the bot sees
+    pipeline = collecting(make_pipeline)
+    first, secret, last = texts("one", "my salary", "two", chat=-7, user=5)
+    secret["message"].update(message_id=0, ephemeral_message_id=3, date=int(time.time()))
+    pipeline.push(first, secret, last)
+    pipeline.poller()
+    pipeline.worker("threads", 2)
+    pipeline.drained()
+    # Then its answer has only this message, and this receiver
+    assert [text.partition(": ")[2] for text in said(pipeline)] == ["one", "my salary", "two"]
+    receivers = [call["params"].get("ephemeral_message_parameters") for call in pipeline.simulator.calls("sendMessage")]
+    assert receivers == [None, {"receiver_user_id": 5}, None]
 
 
 def test_a_group_ends_when_it_is_full(make_pipeline: MakePipeline) -> None:

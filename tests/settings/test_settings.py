@@ -57,6 +57,7 @@ DEFAULTS = {
     "RATE_PER_GROUP": None,
     "BROADCAST_RATE": 25.0,
     "STREAM_FIRST": 30,
+    "TYPING": "off",
     "WEBHOOK_URL": None,
     "WEBHOOK_SECRET": None,
     "WEBHOOK_HOST": "127.0.0.1",

@@ -54,6 +54,7 @@ def test_a_group_has_the_limits_of_the_settings() -> None:
         [new("channel_post", text="a", **{"from": None}), new("channel_post", text="b", **{"from": None})],
         [new("business_message", text=text, business_connection_id="c") for text in "ab"],
         [new(text=text, message_thread_id=5, is_topic_message=True) for text in "ab"],
+        [new(text="a"), new(rich_message={"blocks": [{"type": "paragraph", "text": "b"}]})],
         # The member of a reply chain outside of a forum has a message_thread_id too.
         [new(text="a", message_thread_id=5), new(text="b")],
         [new(text=text, sender_chat=GROUP, **{"from": {"id": 1087968824}}) for text in "ab"],
@@ -83,6 +84,7 @@ def test_other_senders_chats_and_topics_are_other_groups() -> None:
 NEVER_A_MESSAGE = [
     new(text="/start"),
     photo(caption="/ask what is this"),
+    new(rich_message={"blocks": [{"type": "paragraph", "text": ["/ask ", {"type": "bold", "text": "what"}]}]}),
     new("edited_message", text="a"),
     new("guest_message", text="a", guest_query_id="1"),
     new(new_chat_members=[BOB]),
@@ -100,6 +102,17 @@ NEVER_A_MESSAGE = [
 def test_commands_payments_edits_and_service_messages_are_not_collected(update: Any) -> None:
     assert name_of(update) is None
     assert name_of(update, "albums") is None
+
+
+@pytest.mark.parametrize("collect", ["messages", f"{__name__}:by_chat"])
+def test_an_ephemeral_message_is_collected_with_its_like_only(collect: str) -> None:
+    """An answer to one is ephemeral, and an answer to the others is not."""
+    public, ephemeral = new(text="a"), new(text="a", message_id=0, ephemeral_message_id=1)
+    assert name_of(ephemeral, collect) == f"ephemeral:{name_of(public, collect)}"
+
+
+def by_chat(update: dict[str, Any]) -> str:
+    return "chat"
 
 
 def test_albums_are_only_the_parts_of_one_album() -> None:

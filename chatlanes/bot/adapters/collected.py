@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from chatlanes.updates import parse
+from chatlanes.updates import parse, text_of
 from chatlanes.updates.collecting import NEW_MESSAGES
 
 #: Kinds of content that have a caption.
@@ -14,13 +14,13 @@ CAPTIONED = frozenset({"photo", "video", "animation", "audio", "document", "voic
 
 def newest(updates: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The newest update. If it is a message with a text or a caption, it has those of all, joined by newlines, with
-    their formatting.
+    their formatting; that of rich messages is left out. A rich message has a text of all beside its blocks.
     """
     update = updates[-1]
     kind, body = parse(update).kind, parse(update).body
     if len(updates) == 1 or kind not in NEW_MESSAGES:
         return update
-    if "text" in body:
+    if "text" in body or "rich_message" in body:
         return {**update, kind: {**body, **_joined(updates, "text", "entities")}}
     if CAPTIONED.isdisjoint(body):
         return update
@@ -31,7 +31,7 @@ def _joined(updates: Sequence[dict[str, Any]], text_field: str, entities_field: 
     joined, entities = "", []
     for update in updates:
         body = parse(update).body
-        text = body.get("text") or body.get("caption")
+        text = text_of(body)
         if not text:
             continue
         joined += "\n" * bool(joined)

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from celery_lanes import Kind, PreviousCall
-from chatlanes.bot.addressing import deletion
+from chatlanes.bot.addressing import deletion, ephemeral_sent
 from chatlanes.bot.calls.journal import RecordedCall
 from chatlanes.bot.calls.run_calls import Calls
+from chatlanes.bot.interrupts import Interrupts
 from chatlanes.bot.stream.sender import Held, PlainSender, Sender, Sent, StreamPace
 from chatlanes.bot.stream.splitting import LIMIT, TextPiece, units
 from chatlanes.telegram.errors import BadRequest, Forbidden, NotModified
@@ -94,7 +95,7 @@ class StreamMessages:
                 self._opened(part, answer.result, text if answer.is_new else None)
             return answer
         try:
-            answer = self._sender.attempt("editMessageText", self._edited(part, text))
+            answer = self._sender.attempt(*self._edit(part, text))
         except NotModified:
             answer = Sent(None)
         except BadRequest:  # the final text, which is sent in any case, deals with it
@@ -129,8 +130,9 @@ class StreamMessages:
         part, content = self._part(number), {**_formatting(piece), **buttons}
         if part.message is not None:
             try:
-                edited = {**self._edited(part, piece.text), **content}
-                self._changed(number, self._sender.call("editMessageText", edited, f"final{number}"), piece.text)
+                method, edited = self._edit(part, piece.text)
+                answer = self._sender.call(method, {**edited, **content}, f"final{number}")
+                self._changed(number, answer, piece.text)
             except NotModified:
                 part.shown = piece.text
             except BadRequest as error:
@@ -146,7 +148,7 @@ class StreamMessages:
         part = self._parts.pop(number)
         if part.message is None:
             return
-        method, named = deletion({**self._target, "message_id": part.message.get("message_id")})
+        method, named = deletion({"message_id": None, **part.message, **self._target})
         with suppress(BadRequest):  # it is deleted already
             self._sender.call(method, named, f"delete{number}")
 
@@ -166,19 +168,26 @@ class StreamMessages:
     def _changed(self, number: int, message: Any, text: str) -> None:
         part = self._part(number)
         part.shown = text
+        if message is True:  # an ephemeral message was edited
+            message = {**(part.message or {}), "text": text}
         if isinstance(message, dict):
             part.message = message
             self._sender.record(f"part{number}:{part.copies}", part.what, message)
 
     def _sent(self, number: int, text: str) -> dict[str, Any]:
-        options = {k: v for k, v in self._options.items() if k != "parse_mode" and (number == 1 or k not in _FIRST)}
+        # The parameters of an ephemeral answer prove that a user has asked for it.
+        takes_all = number == 1 or "ephemeral_message_parameters" in self._options
+        options = {k: v for k, v in self._options.items() if k != "parse_mode" and (takes_all or k not in _FIRST)}
         return {**self._target, **options, "text": text}
 
-    def _edited(self, part: StreamPart, text: str) -> dict[str, Any]:
-        known = {**self._target, **self._options}
+    def _edit(self, part: StreamPart, text: str) -> tuple[str, dict[str, Any]]:
+        """The method that edits the message, and its parameters."""
+        known, message = {**self._target, **self._options}, part.message or {}
         kept = {name: known[name] for name in _OF_EDITS if name in known}
-        message_id = (part.message or {}).get("message_id")
-        return {"chat_id": known["chat_id"], "message_id": message_id, **kept, "text": text}
+        if ephemeral := ephemeral_sent(message):
+            return "editEphemeralMessageText", {**ephemeral, **kept, "text": text}
+        named = {"chat_id": known["chat_id"], "message_id": message.get("message_id")}
+        return "editMessageText", {**named, **kept, "text": text}
 
 
 def _formatting(piece: TextPiece) -> dict[str, Any]:
@@ -196,18 +205,36 @@ MARK = " ⏹"
 SERIES = "interrupt/"
 
 
-def finish_interrupted(calls: Calls, previous: Iterable[PreviousCall]) -> None:
+#: How long the next run waits for the outcome of a sending that was in flight when its run was interrupted. It is
+#: recorded by the process of that run, unless this process has died.
+OUTCOME_WITHIN_S = 2.0
+ASK_EVERY_S = 0.05
+
+
+def finish_interrupted(calls: Calls, interrupts: Interrupts) -> None:
     """Apply the choices of the streams that earlier runs left open. Call it before the handler. Raises what a call
     raises.
     """
+    last, end_s = _last_handled(interrupts.recorded), time.monotonic() + OUTCOME_WITHIN_S
+    while any(map(_is_in_flight, last.values())) and time.monotonic() < end_s and not interrupts.is_interrupted:
+        time.sleep(ASK_EVERY_S)
+        last = _last_handled(interrupts.read_again())
+    apply_on_interrupt(calls.in_series(SERIES), last)
+
+
+def _last_handled(previous: Iterable[PreviousCall]) -> dict[str, RecordedCall]:
+    """The calls of the last run whose handler had begun to make calls. It had done this for the runs before it."""
     runs: dict[int, dict[str, RecordedCall]] = defaultdict(dict)
     for call in previous:
         outcome = None if call.outcome is None else json.loads(call.outcome)
         state = Kind.DONE.value if call.outcome is not None else ""
         runs[call.fence][call.position] = RecordedCall(state, call.what, outcome)
-    # A run whose handler had begun to make calls had done this for the runs before it.
-    last_handled = max(fence for fence, made in runs.items() if any(not place.startswith(SERIES) for place in made))
-    apply_on_interrupt(calls.in_series(SERIES), runs[last_handled])
+    return runs[max(fence for fence, made in runs.items() if any(not place.startswith(SERIES) for place in made))]
+
+
+def _is_in_flight(call: RecordedCall) -> bool:
+    """True if this may have sent a message that is to be deleted or marked, and whose id is not known."""
+    return not call.is_done and call.what.endswith((":stream-delete", ":stream-mark"))
 
 
 def apply_on_interrupt(calls: Calls, previous: Mapping[str, RecordedCall]) -> None:
@@ -246,6 +273,9 @@ def _mark(calls: Calls, message: dict[str, Any]) -> None:
     text = message.get("text", "")
     while units(text + MARK) > LIMIT:
         text = text[:-1]
+    if ephemeral := ephemeral_sent(message):
+        calls.call("editEphemeralMessageText", **ephemeral, text=text + MARK)
+        return
     calls.call(
         "editMessageText",
         chat_id=message["chat"]["id"],

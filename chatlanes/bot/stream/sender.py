@@ -33,6 +33,8 @@ GROUP_S = 3.0
 TURN_S = 0.001
 #: Telegram shows the typing action for 5 s.
 TYPING_S = 4.5
+#: Telegram shows a draft for 30 s.
+DRAFT_S = 25.0
 #: The waits after a network or server error.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 

@@ -20,9 +20,10 @@ from typing import Any, TypeVar
 from zlib import crc32
 
 from celery_lanes.errors import LeaseLost
-from chatlanes.bot.addressing import chat_of_reply
+from chatlanes.bot.addressing import answer_to
 from chatlanes.bot.calls.run_calls import Api, Calls, Lifecycle, Phase
 from chatlanes.bot.event_loop import blocking_executor
+from chatlanes.bot.stream import sender as times
 from chatlanes.bot.stream.messages import CHOICES, OnInterrupt, StreamMessages
 from chatlanes.bot.stream.sender import Held, PlainSender, Sender, Sent, StreamPace
 from chatlanes.bot.stream.splitting import TextPiece, split, split_entities, split_markup
@@ -57,9 +58,9 @@ class Stream:
     ) -> None:
         if on_interrupt not in CHOICES:
             raise ValueError(f"on_interrupt={on_interrupt!r}: use 'keep', 'delete' or 'mark'")
-        target = {**chat_of_reply(parse(update)), **params}
-        target = {name: target.pop(name) for name in _TARGET if target.get(name) is not None}
-        options = {name: value for name, value in params.items() if name not in _TARGET and value is not None}
+        given = {k: v for k, v in answer_to(parse(update), "sendMessage", params).items() if v is not None}
+        target = {name: given.pop(name) for name in _TARGET if name in given}
+        options = given
         pace = StreamPace(target["chat_id"], first_chars)
         sender, number = _sender(api, pace.interval_s)
         self._life = api.life if isinstance(api, Calls) else Lifecycle()
@@ -69,8 +70,7 @@ class Stream:
             StreamMessages(sender, target, options, on_interrupt),
             pace,
             parse_mode=options.get("parse_mode"),
-            typing={name: value for name, value in target.items() if name != "direct_messages_topic_id"}
-            | {"action": "typing"},
+            typing=_typing(target, options),
             draft=_draft(update, target, number) if draft else None,
         )
         self._is_open = self._is_closing = False
@@ -235,6 +235,13 @@ def _sender(calls: Api, interval_s: float) -> tuple[Sender | PlainSender, int]:
     return Sender(calls, series, interval_s), int(series.rpartition("stream")[2][:-1])
 
 
+def _typing(target: dict[str, Any], options: dict[str, Any]) -> dict[str, Any] | None:
+    """The parameters of sendChatAction. None for an ephemeral message, because the whole group would see it."""
+    if "ephemeral_message_parameters" in options:
+        return None
+    return {k: v for k, v in target.items() if k != "direct_messages_topic_id"} | {"action": "typing"}
+
+
 def _draft(update: dict[str, Any], target: dict[str, Any], number: int) -> dict[str, Any] | None:
     """The parameters of sendMessageDraft; None where Telegram has no drafts."""
     chat = target["chat_id"]
@@ -251,7 +258,7 @@ _NEVER = float("inf")
 
 class Feed:
     """The state of one stream: the text that is written, the text that is shown, and the next request. `typing` and
-    `draft` are the parameters of sendChatAction and sendMessageDraft; None: drafts are not used.
+    `draft` are the parameters of sendChatAction and sendMessageDraft; None: they are not used.
     """
 
     def __init__(
@@ -261,7 +268,7 @@ class Feed:
         pace: StreamPace,
         *,
         parse_mode: str | None,
-        typing: dict[str, Any],
+        typing: dict[str, Any] | None,
         draft: dict[str, Any] | None,
     ) -> None:
         self.messages = messages
@@ -270,6 +277,7 @@ class Feed:
         self._sender, self._pace = sender, pace
         self._parse_mode, self._typing, self._draft = parse_mode, typing, draft
         self._drafted = ""
+        self._redraft_s = _NEVER  # when the draft is sent again, because Telegram would no longer show it
         self._tokens: list[str] = []
         self._entities: Sequence[dict[str, Any]] | None = None
         self._length = self._version = 0
@@ -312,18 +320,19 @@ class Feed:
         else:
             is_timed = self._pace.is_shown or self._length >= self._pace.first_chars
             self._wake_length = _NEVER if is_timed else self._pace.first_chars
-        due = [due_s for due_s in (self._text_due_s(), self._pace.typing_due_s()) if due_s is not None]
+        due = [due_s for due_s in (self._text_due_s(), self._typing_due_s()) if due_s is not None]
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _text_due_s(self) -> float | None:
-        if self._version == self._shown_version:
-            return None
-        return self._pace.text_due_s(self._length, self._began_s)
+        due_s = self._pace.text_due_s(self._length, self._began_s)
+        if due_s is None or self._version != self._shown_version:
+            return due_s
+        return max(due_s, self._redraft_s) if self._draft and self._drafted else None
 
     def act(self) -> None:
         """Make the request that is due. A network or server error is tried again later; any other ends the stream."""
         text_s, now_s = self._text_due_s(), time.monotonic()
-        typing_s = self._pace.typing_due_s()
+        typing_s = self._typing_due_s()
         try:
             if text_s is not None and text_s <= now_s:
                 self._show()
@@ -334,7 +343,11 @@ class Feed:
         except BaseException as error:
             self.error = error
 
+    def _typing_due_s(self) -> float | None:
+        return self._pace.typing_due_s() if self._typing else None
+
     def _type(self) -> None:
+        assert self._typing is not None  # noqa: S101
         self._pace.typed(time.monotonic())
         with suppress(BotApiError):
             self._sender.attempt("sendChatAction", self._typing)
@@ -355,7 +368,7 @@ class Feed:
 
     def _is_shown(self, number: int, piece: TextPiece, *, is_last: bool) -> bool:
         if is_last and self._draft:
-            return self._drafted == piece.text
+            return self._drafted == piece.text and time.monotonic() < self._redraft_s
         return self.messages.is_shown(number, piece.text)
 
     def _attempt(self, number: int, piece: TextPiece, *, is_last: bool) -> Sent | Held:
@@ -368,7 +381,7 @@ class Feed:
             self._draft = None
             return self.messages.attempt(number, piece.text)
         if isinstance(answer, Sent):
-            self._drafted = piece.text
+            self._drafted, self._redraft_s = piece.text, time.monotonic() + times.DRAFT_S
         return answer
 
     # -- the end

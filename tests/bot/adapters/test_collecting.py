@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from chatlanes.bot.adapters.collected import newest
 from tests.bot.adapters.test_matrix import texts
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.test_collecting import album
@@ -90,3 +91,10 @@ def test_a_newer_message_ends_the_run_of_a_framework(make_pipeline: MakePipeline
     assert len(pipeline.simulator.calls("deleteMessage")) == 1
     assert not (pipeline.directory / "error").exists()
     assert "ERROR" not in worker.log
+
+
+def test_a_rich_message_has_the_texts_of_all_beside_its_blocks() -> None:
+    rich = {"blocks": [{"type": "paragraph", "text": ["I need ", {"type": "bold", "text": "bread"}]}]}
+    first, last = {"message": {"text": "Hello"}}, {"message": {"rich_message": rich}}
+    assert newest([first, last]) == {"message": {"rich_message": rich, "text": "Hello\nI need bread"}}
+    assert newest([last]) == last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -12,12 +13,13 @@ from typing import Any
 
 import pytest
 
+from celery_lanes import PreviousCall
 from celery_lanes.errors import LeaseLost
 from chatlanes.bot.addressing import NoChatError
 from chatlanes.bot.calls.journal import RecordedCall
 from chatlanes.bot.context import Context
 from chatlanes.bot.coroutines import awaited
-from chatlanes.bot.stream import apply_on_interrupt
+from chatlanes.bot.stream import apply_on_interrupt, finish_interrupted, messages, sender
 from chatlanes.telegram.errors import BadRequest, BlockedByUser
 from chatlanes.telegram.flood import ParkUpdate
 from tests.bot.stream.conftest import Chat
@@ -127,6 +129,32 @@ def test_drafts_are_shown_where_they_exist(chat: Chat) -> None:
     assert len({each["draft_id"] for each in chat.made("sendMessageDraft")} - {0}) == 1
     assert chat.messages == {1: FIRST + "More. "}
     assert chat.made("editMessageText") == []
+
+
+def test_a_draft_is_kept_while_the_model_is_silent(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender, "DRAFT_S", 0.1)
+    with chat.run().ctx.stream(draft=True) as out:
+        out.write(FIRST)
+        until(lambda: len(chat.made("sendMessageDraft")) >= 3)
+        assert {each["text"] for each in chat.made("sendMessageDraft")} == {FIRST}
+        # a refused draft is replaced by a message
+        chat.simulator.fault(method="sendMessageDraft", status=400, description="Bad Request: no drafts here")
+        chat.shows(FIRST)
+    assert chat.messages == {1: FIRST}
+    assert len({each["draft_id"] for each in chat.made("sendMessageDraft")}) == 1
+
+
+def test_typing_is_shown_until_the_first_draft(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender, "TYPING_S", 0.05)
+    with chat.run().ctx.stream(draft=True) as out:
+        until(lambda: len(chat.made("sendChatAction")) >= 3)
+        assert chat.made("sendMessageDraft") == []
+        out.write(FIRST)
+        until(lambda: chat.made("sendMessageDraft"))
+        typed = len(chat.made("sendChatAction"))
+        out.write("More. ")
+        until(lambda: len(chat.made("sendMessageDraft")) == 2)
+        assert len(chat.made("sendChatAction")) == typed
 
 
 def test_without_drafts_the_message_is_edited(chat: Chat) -> None:
@@ -551,6 +579,91 @@ def test_a_stream_works_with_the_api_of_a_test() -> None:
     with Context({**message(1, 7), "update_id": 1}, api).stream() as out:
         out.write("Hello")
     assert api.texts == ["Hello"]
+
+
+class InFlight:
+    """Interrupts whose previous run has a sending in flight. Its outcome is known at the third look."""
+
+    is_interrupted = False
+
+    def __init__(self, outcome: Any) -> None:
+        self.outcome, self.looks = outcome, 0
+        self.recorded = [PreviousCall("sendMessage:stream-delete", None, 1, "stream1:part1:1")]
+
+    def read_again(self) -> list[PreviousCall]:
+        self.looks += 1
+        if self.looks == 3 and self.outcome:
+            self.recorded = [self.recorded[0]._replace(outcome=json.dumps(self.outcome).encode())]
+        return self.recorded
+
+
+def test_the_outcome_of_a_sending_in_flight_is_waited_for(chat: Chat) -> None:
+    run = chat.run()
+    sent = run.ctx.reply("Half an")
+    interrupts = InFlight(sent)
+    finish_interrupted(run.calls, interrupts)  # type: ignore[arg-type]
+    assert interrupts.looks == 3
+    assert chat.messages == {}
+
+
+def test_an_outcome_that_nobody_records_is_not_waited_for_longer(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "OUTCOME_WITHIN_S", 0.1)
+    finish_interrupted(chat.run().calls, InFlight(None))  # type: ignore[arg-type]
+    assert chat.made("deleteMessage") == []
+
+
+class EphemeralApi:
+    """Telegram's answers about ephemeral messages: those sent have ids from 1, and an edit returns True."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, dict[str, Any]]] = []
+        self._sent = 0
+
+    def call(self, method: str, /, **params: Any) -> Any:
+        self.made.append((method, params))
+        if method != "sendMessage":
+            return True
+        self._sent += 1
+        ids = {"message_id": 0, "ephemeral_message_id": self._sent, "receiver_user": {"id": 5}}
+        return {**ids, "chat": {"id": params["chat_id"]}, "text": params["text"]}
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_stream_of_an_answer_to_an_ephemeral_message_is_ephemeral() -> None:
+    api = EphemeralApi()
+    asked = {**message(1, -7, user=5)["message"], "message_id": 0, "ephemeral_message_id": 3}
+    with Context({"update_id": 1, "message": asked}, api).stream() as out:
+        out.write(FIRST)
+        until(lambda: api.made)
+        out.write(LONG)
+    assert "".join(each["text"] for each in out.messages) == FIRST + LONG
+    sent = [params for method, params in api.made if method == "sendMessage"]
+    edited = [params for method, params in api.made if method == "editEphemeralMessageText"]
+    assert len(sent) > 1
+    assert edited
+    assert len(sent) + len(edited) == len(api.made)  # in particular no sendChatAction, which the group would see
+    for params in sent:
+        assert params["ephemeral_message_parameters"] == {"receiver_user_id": 5}
+        assert params["reply_parameters"] == {"ephemeral_message_id": 3}
+    for params in edited:
+        assert (params["chat_id"], params["receiver_user_id"]) == (-7, 5)
+        assert params["ephemeral_message_id"] in range(1, len(sent) + 1)
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected"),
+    [
+        ("delete", [("deleteEphemeralMessage", {})]),
+        ("mark", [("editEphemeralMessageText", {"text": "Half an ⏹"})]),
+    ],
+)
+def test_the_choice_of_an_interrupted_ephemeral_stream_is_applied(choice: Any, expected: Any) -> None:
+    ids = {"chat_id": -7, "receiver_user_id": 5, "ephemeral_message_id": 1}
+    sent = EphemeralApi().call("sendMessage", chat_id=-7, text="Half an")
+    previous = {"stream1:part1:1": RecordedCall("done", f"sendMessage:stream-{choice}", sent)}
+    api = EphemeralApi()
+    apply_on_interrupt(api, previous)  # type: ignore[arg-type]
+    assert api.made == [(method, {**ids, **more}) for method, more in expected]
 
 
 def test_errors_of_the_final_text_are_raised(chat: Chat) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from itertools import pairwise
 
 import pytest
@@ -17,6 +18,8 @@ from tests.support.waiting import WITHIN_S, until
 
 BOTS = {
     "plain": "tests.bot.stream.bots.plain:handle",
+    "plain-drafts": "tests.bot.stream.bots.plain:handle_drafts",
+    "plain-deleting": "tests.bot.stream.bots.plain:handle_deleting",
     "plain-async": "tests.bot.stream.bots.plain:handle_async",
     "telebot": "tests.bot.stream.bots.telebot:bot",
     "aiogram": "tests.bot.stream.bots.aiogram:dp",
@@ -121,4 +124,88 @@ def test_a_stream_continues_after_its_worker_was_killed(make_pipeline: MakePipel
     assert shown(pipeline.simulator, 7) == {1: "".join(answer(40, attempt=2))}
     assert "".join(shown(pipeline.simulator, -8).values()) == "".join(answer(900, attempt=2))
     assert len(pipeline.simulator.calls("sendMessage")) == 3
+    assert pipeline.leftovers() == []
+
+
+@pytest.mark.parametrize(("name", "pool"), [("plain", "prefork"), ("plain-async", "threads")])
+def test_a_worker_that_dies_during_the_first_sending_leaves_its_text(
+    make_pipeline: MakePipeline, name: str, pool: str
+) -> None:
+    """Telegram has no method that finds a message whose sending was not answered."""
+    # Given a worker that is killed after Telegram has taken the first text, and before its answer
+    pipeline = make_pipeline(BOT=BOTS[name], LEASE_SECONDS=2)
+    pipeline.simulator.fault(method="sendMessage", takes_effect=True, slow_s=30)
+    pipeline.poller()
+    worker = pipeline.worker(pool, 2)
+    pipeline.push(message(1, 7, do="count:40"))
+    until(lambda: 1 in shown(pipeline.simulator, 7))
+    worker.kill_all()
+    # When the update runs again
+    pipeline.worker(pool, 2)
+    pipeline.drained()
+    # Then its answer is there exactly, as a new message, beside the first text
+    first, final = (shown(pipeline.simulator, 7)[number] for number in (1, 2))
+    assert final == "".join(answer(40, attempt=2))
+    assert "".join(answer(40)).startswith(first)
+    assert len(first) < len(final)
+    assert len(pipeline.simulator.calls("sendMessage")) == 2
+    assert pipeline.leftovers() == []
+
+
+def test_a_draft_leaves_nothing_when_its_worker_dies(make_pipeline: MakePipeline) -> None:
+    # Given a worker that is killed while a draft is in flight
+    pipeline = make_pipeline(BOT=BOTS["plain-drafts"], LEASE_SECONDS=2)
+    pipeline.simulator.fault(method="sendMessageDraft", takes_effect=True, slow_s=30)
+    pipeline.poller()
+    worker = pipeline.worker("prefork", 2)
+    pipeline.push(message(1, 7, do="count:40"))
+    until(lambda: pipeline.simulator.calls("sendMessageDraft"))
+    worker.kill_all()
+    # When the update runs again, then its answer is the only message
+    pipeline.worker("prefork", 2)
+    pipeline.drained()
+    assert shown(pipeline.simulator, 7) == {1: "".join(answer(40, attempt=2))}
+
+
+def test_an_ephemeral_stream_continues_after_its_worker_was_killed(make_pipeline: MakePipeline) -> None:
+    # Given an answer that only the member of a group sees, and whose worker is killed
+    pipeline = make_pipeline(BOT=BOTS["plain"], LEASE_SECONDS=2)
+    pipeline.poller()
+    worker = pipeline.worker("prefork", 2)
+    asked = message(0, -8, user=5, do="count:40 hold:20")["message"]
+    [update] = pipeline.push(
+        {"message": {**asked, "message_id": 0, "ephemeral_message_id": 9, "date": int(time.time())}}
+    )
+    until(lambda: pipeline.simulator.calls("editEphemeralMessageText"))
+    until(lambda: is_every_call_known(pipeline, update))
+    worker.kill_all()
+    # When the update runs again
+    pipeline.worker("prefork", 2)
+    pipeline.drained()
+    # Then the same message has the final text, and nothing was shown to the group
+    made = pipeline.simulator.calls()
+    [sent] = [call for call in made if call["method"] == "sendMessage"]
+    assert sent["result"]["receiver_user"]["id"] == 5
+    edits = [call["params"] for call in made if call["method"] == "editEphemeralMessageText"]
+    assert edits[-1]["text"] == "".join(answer(40, attempt=2))
+    assert {each["ephemeral_message_id"] for each in edits} == {sent["result"]["ephemeral_message_id"]}
+    methods = {call["method"] for call in made if not call["method"].startswith("get")}
+    assert methods == {"sendMessage", "editEphemeralMessageText"}
+    assert pipeline.leftovers() == []
+
+
+@pytest.mark.parametrize("pool", ["threads", "prefork"])
+def test_a_stream_interrupted_during_its_first_sending_is_deleted(make_pipeline: MakePipeline, pool: str) -> None:
+    # Given a stream whose first text is in flight
+    pipeline = make_pipeline(BOT=BOTS["plain-deleting"], COLLECT="messages", COLLECT_QUIET=0.1, INTERRUPT="on")
+    pipeline.simulator.fault(method="sendMessage", takes_effect=True, slow_s=1)
+    pipeline.poller()
+    pipeline.worker(pool, 2)
+    pipeline.push(message(1, 7, do="count:400"))
+    until(lambda: 1 in shown(pipeline.simulator, 7))
+    # When a newer message interrupts it
+    pipeline.push(message(2, 7, do="count:30"))
+    pipeline.drained()
+    # Then the answer to both is the only message
+    assert shown(pipeline.simulator, 7) == {2: "".join(answer(30))}
     assert pipeline.leftovers() == []
