@@ -217,6 +217,19 @@ def _set_outcome(ended: tuple[asyncio.Future[Any], Any, BaseException | None]) -
 _current: BlockingExecutor | None = None
 
 
+async def finished(call: asyncio.Future[T]) -> T:
+    """The result of a call on another thread. If the caller is cancelled, it still waits for the end of the call;
+    otherwise the update could run again meanwhile and make the call twice.
+    """
+    try:
+        return await asyncio.shield(call)
+    except asyncio.CancelledError:
+        while not call.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([call])
+        raise
+
+
 def blocking_executor() -> BlockingExecutor:
     """The executor of the running loop."""
     global _current

@@ -25,6 +25,8 @@ from chatlanes.telegram.client import Prepared
 
 #: The text of a stream is in the journal too (stream/messages.py). It is not a call.
 STREAM_TEXT = "text:"
+#: A step (calls/steps.py); its name follows.
+STEP = "step:"
 #: A message of a stream with on_interrupt="delete". Unless its final text was delivered, it is deleted before
 #: the next handler.
 DELETED_STREAM = "sendMessage:stream-delete"
@@ -33,10 +35,10 @@ DELIVERED_STREAM = "text:delivered"
 
 @dataclass(frozen=True, slots=True)
 class PreviousApiCall:
-    """A Bot API call that an interrupted run had begun, and that Telegram has not refused."""
+    """A Bot API call or a step that an interrupted run had begun, and that has not failed."""
 
     method: str
-    """The name of the method, such as `sendMessage`."""
+    """The name of the method, such as `sendMessage`; of a step `step:` and its name."""
 
     result: Any = None
     """Its result, as decoded JSON: for `sendMessage` the message, as `ctx.edit(…, message=call.result)` takes it. None
@@ -80,7 +82,7 @@ class Interrupts:
         deleted = deleted_by(call.what for call in self.recorded if call.outcome)
         ended = {_stream_of(call) for call in self.recorded if call.what == DELIVERED_STREAM}
         found = [
-            PreviousApiCall(call.what.partition(":")[0], _result(call))
+            PreviousApiCall(_method(call.what), _result(call))
             for call in self.recorded
             if not call.what.startswith(STREAM_TEXT) and (call.what != DELETED_STREAM or _stream_of(call) in ended)
         ]
@@ -105,6 +107,10 @@ class Interrupts:
 
 def _stream_of(call: lanes.PreviousCall) -> tuple[int, str]:
     return call.fence, call.position.partition(":")[0]
+
+
+def _method(what: str) -> str:
+    return what if what.startswith(STEP) else what.partition(":")[0]
 
 
 def _result(call: lanes.PreviousCall) -> Any:

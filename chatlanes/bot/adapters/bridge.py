@@ -7,12 +7,11 @@ NetworkError, which each adapter converts to its framework's own error.
 
 from __future__ import annotations
 
-import asyncio
 import io
 import logging
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ import orjson
 
 from chatlanes.bot.calls.run_calls import Api, Calls
 from chatlanes.bot.context import current_or_none, handling
-from chatlanes.bot.event_loop import blocking_executor
+from chatlanes.bot.event_loop import blocking_executor, finished
 from chatlanes.telegram import BotApiError, ChatMigrated, NetworkError, TooManyRequests
 from chatlanes.telegram.client import BotApi
 
@@ -74,19 +73,8 @@ def reserved(api: BotApi, method: str) -> Iterator[Api]:
 
 
 async def call_soon(caller: Api, method: str, params: dict[str, Any]) -> Answered:
-    """Make a reserved call on another thread, without blocking the loop.
-
-    If the caller is cancelled, it still waits for the end of the call; otherwise the update could run again meanwhile
-    and make the call twice.
-    """
-    made = blocking_executor().call(partial(_answered, caller, method, params))
-    try:
-        return await asyncio.shield(made)
-    except asyncio.CancelledError:
-        while not made.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([made])
-        raise
+    """Make a reserved call on another thread, without blocking the loop. It ends also if the caller is cancelled."""
+    return await finished(blocking_executor().call(partial(_answered, caller, method, params)))
 
 
 def fetch(api: BotApi, path: str) -> tuple[int, bytes]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from contextvars import ContextVar
 from copy import copy
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -28,6 +29,14 @@ _POLICIES = get_args(Uncertain)
 
 #: Responses of the Bot API have a few KB, at most some hundred. A longer outcome is not stored; only that there is one.
 LONGEST_OUTCOME = 1 << 20
+
+
+#: The name of the step (steps.py) whose function runs here; empty outside of steps.
+IN_STEP: ContextVar[str] = ContextVar("step", default="")
+
+
+class StepError(Exception):
+    """`ctx.step` was used wrongly, or its result cannot be stored. The message says what to do."""
 
 
 def _noted(outcome: Any) -> bytes:
@@ -58,7 +67,11 @@ class CallJournal:
 
     def next_series(self, name: str) -> str:
         """A series for the calls of the next object with this name, which is found again by its number."""
-        return f"{self.run.position(self._series + name)}:"
+        return f"{self._next(name)}:"
+
+    def place_of_step(self, name: str) -> str:
+        """The place of the next step with this name. Steps with other names, and calls, do not move it."""
+        return self._next(f"step/{name}/")
 
     def at(self, place: str) -> CallJournal:
         """The journal for calls at a place that the caller chooses. Another call there in a later run replaces it."""
@@ -82,7 +95,7 @@ class CallJournal:
     def reserved(self) -> CallJournal:
         """The journal for one call that begins later, on another thread. The call's place is reserved now."""
         reserved = copy(self)
-        reserved._place = self.run.position(self._series)
+        reserved._place = self._next()
         return reserved
 
     def begin(
@@ -101,7 +114,7 @@ class CallJournal:
         policy = uncertain or self._uncertain
         if policy not in _POLICIES:
             raise ValueError(f"uncertain={policy!r}: use 'repeat' or 'skip'")
-        place = self._place or self.run.position(self._series)
+        place = self._place or self._next()
         call = JournaledCall(self.run, method, place, f"{method}:{fingerprint}", policy)
         call.begin(along)
         if call.is_skipped:
@@ -116,6 +129,16 @@ class CallJournal:
                 call.was,
             )
         return call
+
+    def _next(self, series: str = "") -> str:
+        """The next place. Raises StepError in the function of a step: a later run, which does not call it, would find
+        other calls at the places that it took.
+        """
+        if step := IN_STEP.get():
+            raise StepError(
+                f"the function of step {step} called the Bot API or another step: call them before or after the step"
+            )
+        return self.run.position(self._series + series)
 
 
 class RecordedCall(NamedTuple):
@@ -138,8 +161,8 @@ class JournaledCall:
     """One call of one run.
 
     is_due: it must be made now, and its outcome recorded. Otherwise `outcome` is that of an earlier run (None: skipped,
-    or too long to be stored), and `is_refused` says whether it was a refusal. is_again: it is due, but may have been
-    made before, by a run that left no outcome. `answers`: the replies to the commands sent along.
+    or not stored: `has_result` is False), and `is_refused` says whether it was a refusal. is_again: it is due, but may
+    have been made before, by a run that left no outcome. `answers`: the replies to the commands sent along.
     """
 
     def __init__(self, journal: lanes.Journal, method: str, position: str, what: str, uncertain: Uncertain) -> None:
@@ -151,6 +174,7 @@ class JournaledCall:
         self.is_again = False
         self.is_skipped = False
         self.is_refused = False
+        self.has_result = False
         self.outcome: Any = None
         self.answers: list[Any] = []
         self._journal = journal
@@ -171,6 +195,10 @@ class JournaledCall:
     def done(self, outcome: Any) -> None:
         """Record that it was made. A later run gets this outcome."""
         self._end(Kind.DONE, outcome)
+
+    def done_with(self, outcome: bytes) -> None:
+        """Like `done`, with an outcome that is JSON already; empty: a later run finds that it was made, without one."""
+        self._journal.end(self.position, self.what, Kind.DONE, outcome)
 
     def refused(self, outcome: Any) -> None:
         """Record that Telegram refused it. A later run gets this refusal if this run makes another call after it."""
@@ -195,7 +223,8 @@ class JournaledCall:
         elif begun.noted in (Noted.DONE, Noted.REFUSED):
             self.is_due = False
             self.is_refused = begun.noted is Noted.REFUSED
-            if begun.outcome:
+            self.has_result = bool(begun.outcome)
+            if self.has_result:
                 self.outcome = json.loads(begun.outcome)
             else:
                 self._warn("was made by an earlier run; its result was too long to store, so it is None now")
