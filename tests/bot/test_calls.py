@@ -68,6 +68,7 @@ def begin_run(
         held.deadline_s,
         failed=leased.failed,
         died=leased.died,
+        interrupted=leased.interrupted,
         is_interruptible=is_interruptible,
     )
     return CallsOfRun(lanes, delivery, LaneCalls(api, delivery, uncertain))  # type: ignore[arg-type]
