@@ -13,7 +13,6 @@ the worker, or, if the error is temporary, is retried with the next update.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import mmap
 import os
@@ -32,7 +31,7 @@ from celery_lanes.errors import Interrupted, LeaseLost
 from chatlanes.bot.bot import BotStartError, UpdateTimeoutError
 from chatlanes.bot.calls.run_calls import Calls, Lifecycle, Phase
 from chatlanes.bot.context import Context, handling
-from chatlanes.bot.event_loop import OverdueError, blocking_executor, event_loop
+from chatlanes.bot.event_loop import OverdueError, blocking_executor, event_loop, is_async
 from chatlanes.bot.session import SessionError
 from chatlanes.bot.shorthands import Shorthands
 from chatlanes.bot.timers import Timer
@@ -53,10 +52,6 @@ Step = Callable[[], Coroutine[Any, Any, object]]
 
 #: The methods that call the Bot API.
 _CALLS = frozenset({"download", *(name for name in dir(Shorthands) if not name.startswith("_"))})
-
-
-def is_async(function: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 class PendingCall:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import inspect
 import logging
 import os
 import threading
@@ -215,6 +216,10 @@ def _set_outcome(ended: tuple[asyncio.Future[Any], Any, BaseException | None]) -
 
 
 _current: BlockingExecutor | None = None
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
 async def finished(call: asyncio.Future[T]) -> T:

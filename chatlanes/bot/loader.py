@@ -21,7 +21,8 @@ from chatlanes.bot.adapters.imports import bots_made_here
 from chatlanes.bot.adapters.polling import Polling, PollingRefused, command_line, expected, run_file, until_polling
 from chatlanes.bot.bot import Bot, is_made_in_a_worker, takes_nothing
 from chatlanes.bot.context import Context
-from chatlanes.bot.coroutines import AsyncHandler, PlainCoroutine, Steps, is_async, watched
+from chatlanes.bot.coroutines import AsyncHandler, PlainCoroutine, Steps, watched
+from chatlanes.bot.event_loop import is_async
 from chatlanes.bot.schedules import Schedule, import_schedules
 from chatlanes.settings.imports import BotImportError, check_callable, check_takes, impatient, import_object
 from chatlanes.telegram.client import BotApi

@@ -248,8 +248,8 @@ class Settings(BaseSettings):
     uncertain_call: Literal["repeat", "skip"] = text(
         "repeat",
         "repeat or skip",
-        "How to treat a Bot API call whose outcome was lost with its worker: `repeat` may send it twice, "
-        "`skip` may never send it.",
+        "How to treat a Bot API call or step whose outcome was lost with its worker: `repeat` may make it twice, "
+        "`skip` may never make it.",
     )
     flood_wait: float = number(
         5.0,

@@ -16,26 +16,32 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from celery.exceptions import SoftTimeLimitExceeded
 
 from celery_lanes.errors import LanesError, LeaseLost, RedisAway
 from chatlanes.bot.calls.journal import IN_STEP, CallJournal, JournaledCall, StepError, Uncertain
-from chatlanes.bot.calls.run_calls import Calls, Lifecycle
-from chatlanes.bot.coroutines import is_async
-from chatlanes.bot.event_loop import blocking_executor, finished
+from chatlanes.bot.calls.run_calls import Api, Calls, Lifecycle
+from chatlanes.bot.event_loop import blocking_executor, finished, is_async
 from chatlanes.bot.session import SessionError, check_keys, encode
-
-if TYPE_CHECKING:
-    from chatlanes.bot.context import Context
+from chatlanes.bot.stored import Stored
 
 #: A part of a position in the journal: no blank, colon or slash, which separate its fields.
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
+class Owner(Protocol):
+    """What a step needs of its context."""
+
+    update: dict[str, Any]
+    api: Api
+    stored: Stored | None
+    fence: int | None
+
+
 def step(
-    ctx: Context, name: str, function: Callable[..., Any], args: Any, kwargs: Any, uncertain: Uncertain | None
+    ctx: Owner, name: str, function: Callable[..., Any], args: Any, kwargs: Any, uncertain: Uncertain | None
 ) -> Any:
     """The function's result, or in a coroutine an awaitable of it. The arguments are those of Context.step."""
     if not _NAME.fullmatch(name):
@@ -177,7 +183,7 @@ class Step(Unrecorded):
         return begun.outcome
 
 
-def _place(ctx: Context, name: str, journal: CallJournal | None) -> str:
+def _place(ctx: Owner, name: str, journal: CallJournal | None) -> str:
     if journal is not None:
         return journal.place_of_step(name)
     numbers: Counter[str] = ctx.__dict__.setdefault("steps", Counter())
@@ -185,7 +191,7 @@ def _place(ctx: Context, name: str, journal: CallJournal | None) -> str:
     return f"step/{name}/{numbers[name]}"
 
 
-def _id_of(ctx: Context) -> str:
+def _id_of(ctx: Owner) -> str:
     """Identifies the updates of this run. A message that an interrupt has extended has the same id, but a newer update,
     and its steps are other steps.
     """
