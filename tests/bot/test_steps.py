@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Iterator
+from threading import Event
 from typing import Any
 
 import pytest
 from celery import Celery
 from celery.exceptions import SoftTimeLimitExceeded
 
-from celery_lanes import Group, Interrupted, Lanes, LeaseLost, install
+from celery_lanes import Group, Interrupted, Journal, Lanes, LeaseLost, install
 from celery_lanes.protocol import NewMessage
+from chatlanes import StepError
 from chatlanes.bot.context import Context
 from chatlanes.bot.coroutines import PlainCoroutine, awaited
 from chatlanes.bot.interrupts import Interrupts
@@ -176,8 +178,6 @@ def test_key_and_fence_are_passed_on(run: Callable[..., Run]) -> None:
     ids=["large", "type", "key"],
 )
 def test_a_result_that_cannot_be_stored_is_not_paid_again(run: Callable[..., Run], result: Any, why: str) -> None:
-    from chatlanes import StepError
-
     paid: list[int] = []
 
     def charge() -> Any:
@@ -249,8 +249,6 @@ def test_the_steps_of_an_interrupted_run_are_known_to_the_next(
 def test_the_function_of_a_step_may_not_take_places_in_the_journal(
     run: Callable[..., Run], web: HttpServer, shop: Shop
 ) -> None:
-    from chatlanes import StepError
-
     ctx = run().ctx
     for forbidden in (lambda: ctx.reply("hi"), lambda: ctx.step("inner", shop.charge, "tea")):
         with pytest.raises(StepError, match="the function of step outer called the Bot API or another step"):
@@ -265,15 +263,11 @@ def test_the_function_of_a_step_may_not_take_places_in_the_journal(
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "a:b", "x" * 65])
 def test_a_name_that_cannot_be_a_part_of_a_position_is_refused(run: Callable[..., Run], name: str) -> None:
-    from chatlanes import StepError
-
     with pytest.raises(StepError, match="is not a name of a step: use 1 to 64"):
         run().ctx.step(name, lambda: None)
 
 
 def test_a_wrong_use_is_refused_before_the_function_is_called(run: Callable[..., Run], shop: Shop) -> None:
-    from chatlanes import StepError
-
     ctx = run().ctx
     with pytest.raises(StepError, match=r"await ctx\.step in an async def handler"):
         ctx.step("charge", shop.charge_soon, "tea")
@@ -348,9 +342,33 @@ def test_a_cancelled_coroutine_function_is_uncertain(run: Callable[..., Run]) ->
     assert run("skip").ctx.step("charge", lambda: "again") is None
 
 
-def test_a_plain_function_ends_although_its_coroutine_is_cancelled(run: Callable[..., Run]) -> None:
-    from threading import Event
+def test_a_coroutine_function_cancelled_before_its_call_is_not_done(
+    run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(ctx: Context, journal: Journal) -> None:
+        has_begun, gate, loop = asyncio.Event(), Event(), asyncio.get_running_loop()
+        begin = journal.begin
 
+        def begin_slowly(*arguments: Any) -> Any:
+            begun = begin(*arguments)
+            loop.call_soon_threadsafe(has_begun.set)
+            assert gate.wait(60)
+            return begun
+
+        monkeypatch.setattr(journal, "begin", begin_slowly)
+
+        async def charge() -> None:
+            raise AssertionError("it was called")
+
+        await cancelled_in(ctx.step("charge", charge), has_begun, gate.set)
+
+    begun = run("skip")
+    asyncio.run(main(begun.ctx, begun.delivery.journal))
+    begun.dies()
+    assert run("skip").ctx.step("charge", lambda: "paid") == "paid"
+
+
+def test_a_plain_function_ends_although_its_coroutine_is_cancelled(run: Callable[..., Run]) -> None:
     async def main(ctx: Context) -> None:
         has_begun, gate, loop = asyncio.Event(), Event(), asyncio.get_running_loop()
 
