@@ -39,6 +39,7 @@ def test_only_a_payment_in_flight_is_repeated(make_pipeline: MakePipeline) -> No
     asked = [(case, chat) for each in chats for case, chat in zip(CASES, each, strict=True)]
     pushed = pipeline.push(*(message(0, chat, do=case) for case, chat in asked))
     until(lambda: sum(event.what.startswith("at-") for event in pipeline.history) == HELD * len(CELLS))
+    until(lambda: pipeline.count("settled") == len(CELLS))  # those that wait nowhere
     # When all workers are killed, and others take over
     for worker in workers:
         worker.kill_all()
