@@ -197,7 +197,7 @@ IN_LUA = (
         "a sweep takes leases that have not expired",
         f"{LUA}/sweep.lua",
         "redis.call('ZRANGEBYSCORE', zset, '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, limit)",
-        "redis.call('ZRANGEBYSCORE', zset, '-inf', now_ms + 1000, 'WITHSCORES', 'LIMIT', 0, limit)",
+        "redis.call('ZRANGEBYSCORE', zset, '-inf', now_ms + lease_ms / 2, 'WITHSCORES', 'LIMIT', 0, limit)",
     ),
     Change(
         "a sweep does not count deaths",

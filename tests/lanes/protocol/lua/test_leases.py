@@ -127,6 +127,13 @@ def test_a_message_with_an_expired_lease_is_ready_before_later_ones(client: Redi
     assert read(client).ready == {"q": [A, B]}
 
 
+def test_sweep_leaves_a_lease_that_ends_soon(client: Redis, store: Store) -> None:
+    given = state_with(leased(A, "a", minutes=1), waiting(B, "a"))
+    seed(client, given)
+    assert store.sweep(LEASE_MS).expired == 0
+    assert read(client).messages == given.messages
+
+
 def test_sweep_of_nothing(client: Redis, store: Store) -> None:
     assert store.sweep(LEASE_MS) == Swept(expired=0, due=0, next_ms=None)
     assert read(client) == State(swept=0)
