@@ -27,7 +27,7 @@ from celery_lanes.protocol import Store, Texts, check_server, connect_like, use_
 from celery_lanes.transport import publish, release_5_6
 from celery_lanes.transport.transport import LanesConnection, LanesTransport
 from celery_lanes.words import NEUTRAL, Words
-from celery_lanes.worker.interrupt_listener import InterruptListener
+from celery_lanes.worker.delivery import InterruptListener
 from celery_lanes.worker.pools import adapt_pool, end_with_parent
 from celery_lanes.worker.request import ReceiveLeased
 from celery_lanes.worker.shutdown import ShutdownStep, force_exits, is_stopping, share_with_children
@@ -48,6 +48,8 @@ DEFAULTS: dict[str, Any] = {
     "broker_connection_max_retries": None,
     # Redis refuses commands while it is a replica, out of memory or busy; without this, that would end every worker.
     "broker_channel_error_retry": True,
+    # Runs are told at once that a message has stopped them (lanes.headers(stops=True)).
+    "lanes_control": False,
     # Two beats publish each firing of an entry with lane keys once.
     "beat_scheduler": "celery_lanes.transport.beat:LanesScheduler",
 }
@@ -75,6 +77,10 @@ class Lanes:
     @property
     def is_fast(self) -> bool:
         return self._fast() if callable(self._fast) else self._fast
+
+    @cached_property
+    def is_controlled(self) -> bool:
+        return bool(self._app.conf.lanes_control)
 
     @cached_property
     def store(self) -> Store:

@@ -17,9 +17,11 @@ from celery_lanes.protocol.codec import OPT_NON_STR_KEYS, dumps, loads
 LANE_KEYS = "lane_keys"
 ONCE = "once"
 GROUP = "lane_group"
+#: It stops the first message of each of its lanes.
+STOPS = "lane_stops"
 #: Set when the answer to a publish was lost: kombu may publish the same headers again.
 UNCERTAIN = "lane_uncertain"
-_NOT_PACKED = (LANE_KEYS, ONCE, GROUP, UNCERTAIN)
+_NOT_PACKED = (LANE_KEYS, ONCE, GROUP, STOPS, UNCERTAIN)
 #: Precedes each message of a group (commands.Group) in its stored form: a message of a group that a later message
 #: interrupts, and of one that none interrupts. JSON contains no control characters.
 INTERRUPTIBLE, COLLECTED = b"\x1d", b"\x1e"

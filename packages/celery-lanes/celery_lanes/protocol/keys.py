@@ -6,7 +6,7 @@ Redis Cluster is not supported, because a script uses keys that are not in its K
 """
 
 #: hash: state, queue, lanes (joined by \n), seq (its place), fence, holder, failed, died, replayed, held, parked,
-#: alive, group, size, open, interrupted, shielded
+#: alive, group, size, open, interrupted, shielded, stopped
 MESSAGE = "lanes:message:"
 #: string: the stored message (envelope.py)
 BODY = "lanes:body:"
@@ -56,7 +56,7 @@ MISSING = "lanes:missing:"
 LAST = "lanes:last"
 #: hash: seq (the last one), and totals: appended, seen, handed_out, settled, skipped, released,
 #: retried, parked, buried, replayed, dropped, expired, refused, repaired, held, late, uncertain, answered, collected,
-#: interrupted, scheduled, cancelled, fired
+#: interrupted, stopped, scheduled, cancelled, fired
 COUNTS = "lanes:counts"
 #: hash: queue -> how many messages of it have been settled
 SETTLED = "lanes:settled"

@@ -50,6 +50,9 @@ class NewMessage(NamedTuple):
     A message without lanes, or whose stored form has one of the control characters of a group, has no `group`.
     A message whose id exists is dropped. With `after_run`, if that one is leased, it joins its lanes when that one is
     settled, without its group.
+
+    A message with `stops` ends the first message of each of its lanes, in the step in which it is appended: its run is
+    interrupted, and it is handed out once more, stopped, to be settled. Nothing happens to one that waits.
     """
 
     id: str
@@ -60,6 +63,7 @@ class NewMessage(NamedTuple):
     problem: dict[str, Any] | None = None
     group: Group | None = None
     after_run: bool = False
+    stops: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +245,8 @@ def append_row(message: NewMessage) -> tuple[Argument, ...]:
     scope, number = ("", "") if message.once is None else check_once(message.once)
     problem = problem_json(message.problem) if message.problem else ""
     stored, group = _grouped(message)
-    return message.id, message.queue, stored, scope, number, problem, group, int(message.after_run), lanes
+    flags = int(message.after_run), int(message.stops)
+    return message.id, message.queue, stored, scope, number, problem, group, *flags, lanes
 
 
 def check_lanes(lanes: Any) -> None:

@@ -205,11 +205,12 @@ class Leased(NamedTuple):
     alive_s: float | None
     stored: bytes
     interrupted: int = 0  # how often a newer message has ended its run
+    is_stopped: bool = False
 
     @property
     def is_first(self) -> bool:
         """True if no earlier run is known."""
-        return not (self.failed or self.died or self.is_parked or self.interrupted)
+        return not (self.failed or self.died or self.is_parked or self.interrupted or self.is_stopped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +268,7 @@ def turn(
     )
 
 
-_NO_PAST = (0, 0, 0, -1, -1, 0)
+_NO_PAST = (0, 0, 0, -1, -1, 0, 0)
 
 
 def _fetched(answer: list[Any]) -> Fetched:
@@ -275,7 +276,7 @@ def _fetched(answer: list[Any]) -> Fetched:
     values = iter(flat)
     leased = []
     for id_, fence, queue, waited, past, stored in zip(*[values] * 6, strict=True):
-        died, failed, parked, replayed, alive, interrupted = map(int, past.split()) if past else _NO_PAST
+        died, failed, parked, replayed, alive, interrupted, stopped = map(int, past.split()) if past else _NO_PAST
         leased.append(
             Leased(
                 id_.decode(),
@@ -289,6 +290,7 @@ def _fetched(answer: list[Any]) -> Fetched:
                 alive / 1000 if alive >= 0 else None,
                 stored,
                 interrupted,
+                stopped == 1,
             )
         )
     due_s = None if due_ms < 0 else due_ms / 1000

@@ -215,7 +215,11 @@ def unpack(leased: Leased, deadline_s: float) -> dict[str, Any]:
     }
     stored, *collected = envelope.split(leased.stored)
     if envelope.is_interruptible(leased.stored):
-        lane |= {"interruptible": True, "interrupted": leased.interrupted}
+        lane["interruptible"] = True
+    if leased.interrupted:
+        lane["interrupted"] = leased.interrupted
+    if leased.is_stopped:
+        lane["stopped"] = True
     if collected:
         lane["bodies"] = [each.partition(b"\n")[2].decode() for each in collected]
     return envelope.unpack(

@@ -19,19 +19,26 @@ from celery_lanes.protocol import Group, NewMessage, check_group, check_lanes, c
 _ONCE_IDS = UUID("8f2b1c52-6a0e-4c7e-9d4b-3a1f5e70c911")
 
 
-def headers(keys: list[str], *, once: tuple[str, int] | None = None, group: Group | None = None) -> dict[str, Any]:
+def headers(
+    keys: list[str], *, once: tuple[str, int] | None = None, group: Group | None = None, stops: bool = False
+) -> dict[str, Any]:
     """Headers for a message that is ordered by `keys`. Without keys it has no order and runs as soon as possible.
     There are at most 64 keys of 1 to 256 bytes. Raises PublishRefused.
 
     `once` is a scope and a number, for example `("shop 7", order_id)`: a second publish with the same pair within 48 h
     is dropped, and its AsyncResult is that of the first, unless you pass a `task_id`. Consecutive messages with the
-    same keys and `group` are one run, whose task reads the later ones from `self.delivery.bodies`.
+    same keys and `group` are one run, whose task reads the later ones from `self.delivery.bodies`. With `stops`, the
+    message ends the one that is first in each of its lanes: see NewMessage.
     Use: `task.apply_async(args, queue="orders.0", headers=lanes.headers(["customer:9"]))`.
     """
     check_lanes(keys)
     remembered = None if once is None else list(check_once(once))
-    collects = {} if group is None else {envelope.GROUP: list(check_group(group))}
-    return {envelope.LANE_KEYS: keys, envelope.ONCE: remembered, **collects}
+    found: dict[str, Any] = {envelope.LANE_KEYS: keys, envelope.ONCE: remembered}
+    if group is not None:
+        found[envelope.GROUP] = list(check_group(group))
+    if stops:
+        found[envelope.STOPS] = True
+    return found
 
 
 def id_of(headers: Mapping[str, Any] | None) -> str | None:
@@ -66,6 +73,8 @@ def row(queue: str, message: dict[str, Any]) -> NewMessage:
             "a message of a group cannot have an eta or countdown: it joins its group when it is published. Leave out "
             "one of the two"
         )
+    if given.get("eta") and given.get(envelope.STOPS):
+        raise PublishRefused("a message with stops=True cannot have an eta or countdown: publish it when it is to stop")
     lanes, once, group = given[envelope.LANE_KEYS], given.get(envelope.ONCE), given.get(envelope.GROUP)
     check_lanes(lanes)
     return NewMessage(
@@ -79,6 +88,7 @@ def row(queue: str, message: dict[str, Any]) -> NewMessage:
         # A task may publish a message with the id that runs: `self.replace()` does. A second attempt to publish is not
         # another message.
         after_run=not given.get(envelope.UNCERTAIN),
+        stops=bool(given.get(envelope.STOPS)),
     )
 
 

@@ -11,21 +11,35 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from math import inf
+from typing import Any, Protocol
 
+from kombu.log import get_logger
+from redis import Redis
 from redis.exceptions import RedisError
 
 from celery_lanes.errors import Interrupted, LeaseLost
 from celery_lanes.leases import DELAYED, DONE, GONE, INTERRUPTED, RELEASED
-from celery_lanes.protocol import Outcome, PreviousCall, Read, Shielded, Write, envelope, keys, plain
+from celery_lanes.protocol import Outcome, PreviousCall, Read, Shielded, Store, Write, envelope, keys, plain
 from celery_lanes.runtime import clock, threads
+from celery_lanes.runtime.threads import run_blocking
 from celery_lanes.worker.journal import AppLanes, Journal
+
+logger = get_logger(__name__)
 
 #: The attribute of a request that holds its delivery.
 REQUEST_ATTRIBUTE = "lanes_delivery"
 
 #: Held only to change the list of callbacks of a delivery.
 _callbacks_lock = threads.lock()
+
+
+class RunLanes(AppLanes, Protocol):
+    @property
+    def interrupt_listener(self) -> InterruptListener: ...
+
+    @property
+    def is_controlled(self) -> bool: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +50,7 @@ class Delivery:
     lease expires, and the sweep of another worker does the same.
     """
 
-    lanes: AppLanes
+    lanes: RunLanes
     tag: str
     deadline_s: float
     failed: int
@@ -44,10 +58,13 @@ class Delivery:
     waited_s: float = 0.0
     #: The bodies of the messages that were collected with this one, the oldest first, in Celery's JSON format.
     bodies: tuple[str, ...] = ()
-    #: A newer message may end this run. `interrupted`: how many earlier runs were ended so.
+    #: A newer message may end this run: one of its group, or with `lanes_control` one that stops it. `interrupted`: how
+    #: many earlier runs were ended so.
     is_interruptible: bool = False
     interrupted: int = 0
     is_replayed: bool = False
+    #: A newer message has stopped the message, which is only to be ended: LaneTask.on_stopped is called.
+    is_stopped: bool = False
     #: The lease was valid when the run began.
     is_started: bool = field(default=False, init=False)
     #: A newer message has ended this run: nothing that it still does has an effect. Set by another thread.
@@ -108,9 +125,12 @@ class Delivery:
         self.is_started = True
 
     def _listen(self) -> None:
-        """From now on an interrupt is noticed; one that came before is found by the check."""
-        self.lanes.interrupt_listener.watch(self.tag, self.interrupt)
-        if not self.is_interrupted and not self.lanes.store.holds(self.id, self.fence):
+        """From now on an interrupt is noticed, and one that came before. Costs no round trip, unless the process has
+        listened for less time than the message waited in it.
+        """
+        handed_out_s = self.deadline_s - self.lanes.in_flight.lease_s
+        is_known = self.lanes.interrupt_listener.watch(self.tag, self.interrupt, handed_out_s)
+        if not is_known and not self.is_interrupted and not self.lanes.store.holds(self.id, self.fence):
             self.interrupt()
         if self.is_interrupted:
             self.end_listening()
@@ -144,10 +164,10 @@ class Delivery:
             callback()
 
     def previous_calls(self) -> list[PreviousCall]:
-        """The calls that the interrupted runs before this one have begun, the oldest first; not those that were
-        refused. While Redis does not answer, behaves like `park`.
+        """The calls that the interrupted or stopped runs before this one have begun, the oldest first; not those that
+        were refused. While Redis does not answer, behaves like `park`.
         """
-        if not self.interrupted:
+        if not (self.interrupted or self.is_stopped):
             return []
         return self.journal.retry_until_done(lambda: self.lanes.store.previous_calls(self.id))
 
@@ -317,7 +337,7 @@ class Delivery:
         self.lanes.in_flight.reports.send(report, self.tag)
 
 
-def delivery_of(request: Any, lanes: AppLanes) -> Delivery | None:
+def delivery_of(request: Any, lanes: RunLanes) -> Delivery | None:
     """The delivery of a Celery request (`task.request`), one per run; None if it did not arrive through a lane."""
     delivery: Delivery | None = getattr(request, REQUEST_ATTRIBUTE, None)
     lane = None if delivery or request.called_directly else getattr(request, envelope.LANE, None)
@@ -327,7 +347,7 @@ def delivery_of(request: Any, lanes: AppLanes) -> Delivery | None:
     return delivery
 
 
-def delivery_from(lane: dict[str, Any], tag: str, lanes: AppLanes) -> Delivery:
+def delivery_from(lane: dict[str, Any], tag: str, lanes: RunLanes) -> Delivery:
     """`lane` is the header envelope.LANE, which the fetch adds to a message."""
     return Delivery(
         lanes=lanes,
@@ -337,7 +357,112 @@ def delivery_from(lane: dict[str, Any], tag: str, lanes: AppLanes) -> Delivery:
         died=lane["died"],
         waited_s=lane["waited_s"],
         bodies=tuple(lane.get("bodies", ())),
-        is_interruptible=lane.get("interruptible", False),
+        is_interruptible=lanes.is_controlled or lane.get("interruptible", False),
         interrupted=lane.get("interrupted", 0),
         is_replayed=lane.get("replayed_s") is not None,
+        is_stopped=lane.get("stopped", False),
     )
+
+
+#: How long a run waits for the first subscription of its process. Without one, the renewals find its interrupt.
+_SUBSCRIBED_WITHIN_S = 1.0
+#: The pause after an error.
+_AGAIN_AFTER_S = 1.0
+#: How long to wait for a message before the connection is checked.
+_CHECK_EVERY_S = 15.0
+#: How many notices without a run are remembered: of runs that have not begun yet, or are those of another child.
+_MOST_EARLY = 1_000
+
+
+class InterruptListener:
+    """The watched runs of one process. The first one starts the thread, which listens until the process ends.
+
+    Guarantees that a run that is watched learns of its interrupt within milliseconds while Redis is connected, and when
+    it is connected again. Does not guarantee that the run stops: its commands are refused.
+    """
+
+    def __init__(self, holder: str, connect: Callable[[], Redis]) -> None:
+        self._holder = holder
+        self._connect = connect
+        self._lock = threads.lock()
+        self._runs: dict[str, Callable[[], None]] = {}  # by tag
+        self._early: dict[str, None] = {}  # the tags of notices that arrived before their run began
+        self._subscribed_s = inf  # clock.now_s
+        self._is_started = self._is_failing = False
+
+    def watch(self, tag: str, interrupt: Callable[[], None], handed_out_s: float) -> bool:
+        """Call `interrupt` when the run with this tag, which was handed out no earlier than `handed_out_s`
+        (clock.now_s), is interrupted: on another thread, or now if it has been.
+
+        False: it may have been interrupted before this process listened, so the caller checks the lease.
+        """
+        with self._lock:
+            self._runs[tag] = interrupt
+            is_early = self._early.pop(tag, self) is None
+            starts, self._is_started = not self._is_started, True
+        if starts:
+            threads.start_thread(self._listen)
+        if self._subscribed_s == inf and not self._is_failing:
+            run_blocking(self._wait_until_subscribed)
+        if is_early:
+            interrupt()
+        return self._subscribed_s < handed_out_s
+
+    def forget(self, tag: str) -> None:
+        """The run has ended."""
+        with self._lock:
+            self._runs.pop(tag, None)
+
+    def _wait_until_subscribed(self) -> None:
+        signal = threads.Signal()
+        for _ in range(round(_SUBSCRIBED_WITHIN_S / 0.01)):
+            if self._subscribed_s < inf or self._is_failing or signal.wait(0.01):
+                return
+
+    def _listen(self) -> None:
+        pause = threads.Signal()
+        while True:
+            try:
+                self._listen_until_error()
+            except (RedisError, OSError) as error:
+                if not self._is_failing:
+                    logger.warning("lanes: cannot listen for interrupts: %s. Trying again.", error)
+                self._is_failing = True
+            except Exception:
+                logger.exception("lanes: the thread that listens for interrupts failed; it continues")
+            self._subscribed_s = inf
+            pause.wait(_AGAIN_AFTER_S)
+
+    def _listen_until_error(self) -> None:
+        client = self._connect()
+        with client, client.pubsub() as listener:
+            listener.subscribe(keys.INTERRUPTS + self._holder)
+            while True:
+                message: Any = listener.get_message(timeout=_CHECK_EVERY_S)
+                if message is None:
+                    listener.ping()
+                elif message["type"] == "subscribe":
+                    self._subscribed_s, self._is_failing = clock.now_s(), False
+                    self._interrupt_lost(Store(client))
+                elif message["type"] == "message":
+                    self._interrupt(message["data"].decode())
+
+    def _interrupt_lost(self, store: Store) -> None:
+        """Notices were lost while there was no subscription."""
+        with self._lock:
+            tags = [*self._runs]
+        for tag in tags:
+            message_id, _, fence = tag.rpartition("#")
+            if not store.holds(message_id, fence):
+                self._interrupt(tag)
+
+    def _interrupt(self, tag: str) -> None:
+        with self._lock:
+            interrupt = self._runs.get(tag)
+            if interrupt is None:
+                self._early[tag] = None
+                if len(self._early) > _MOST_EARLY:
+                    del self._early[next(iter(self._early))]
+        if interrupt is not None:
+            with suppress(Exception):
+                interrupt()

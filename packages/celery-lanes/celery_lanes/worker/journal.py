@@ -20,7 +20,6 @@ from celery_lanes.errors import Interrupted, LeaseLost, RedisAway
 from celery_lanes.leases import InFlight
 from celery_lanes.protocol import Begun, Command, Fate, Kind, Noted, Store, UnawaitedCommand, plain, verbs
 from celery_lanes.runtime import clock, threads
-from celery_lanes.worker.interrupt_listener import InterruptListener
 from celery_lanes.worker.shutdown import is_stopping
 
 T = TypeVar("T")
@@ -43,9 +42,6 @@ class AppLanes(Protocol):
 
     @property
     def store(self) -> Store: ...
-
-    @property
-    def interrupt_listener(self) -> InterruptListener: ...
 
 
 class Journal:

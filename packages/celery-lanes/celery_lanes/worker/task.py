@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from celery import Task
 from celery.backends.redis import RedisBackend
@@ -106,6 +106,8 @@ class LaneTask(Task):
             if claimed_s:
                 delivery.park(delay_s=claimed_s, kind="Chord", reason="its worker died while it published the body")
                 raise Ignore(f"{delivery.id} waits until the claim of its chord has expired")
+            if delivery.is_stopped:
+                self._end_stopped(delivery)
             return self.run_started(*args, **kwargs)
         except Interrupted as interrupted:
             logger.info("lanes: %s", interrupted)
@@ -121,6 +123,18 @@ class LaneTask(Task):
             raise
         finally:
             delivery.end_listening()
+
+    def _end_stopped(self, delivery: Delivery) -> NoReturn:
+        self.on_stopped(delivery)
+        request = self.request
+        self.backend.mark_as_revoked(request.id, "stopped", request=request, store_result=not request.ignore_result)
+        raise Ignore(f"a newer message has stopped {delivery.id}")
+
+    def on_stopped(self, delivery: Delivery) -> None:
+        """Called instead of the task when a message with `stops` has stopped this one, once more if the process dies.
+        Settles it. `delivery.previous_calls()` are those of the run that was stopped.
+        """
+        delivery.commit()
 
     def loop_of(self, message_id: str) -> Loop | None:
         """The loop on whose thread this message may run with -P threads, for a task that waits only in coroutines and

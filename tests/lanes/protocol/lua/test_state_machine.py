@@ -90,6 +90,7 @@ a_batch = st.lists(
         st.one_of(st.lists(st.sampled_from("abcd"), max_size=3), st.sampled_from(["a", "b", "ab"]).map(list)),
         st.sampled_from([None, None, None, "Malformed"]),
         st.sampled_from([None, TALK, INTERRUPTING, INTERRUPTING, TALK._replace(name="h")]),
+        st.sampled_from([False, False, False, True]),  # whether it stops
     ),
     max_size=5,
 )
@@ -158,17 +159,17 @@ class LanesMachine(RuleBasedStateMachine):
     # The verbs of workers and pollers.
 
     @rule(batch=a_batch, holds=st.booleans())
-    def append(self, batch: list[tuple[int, str, list[str], str | None, Group | None]], holds: bool) -> None:
+    def append(self, batch: list[tuple[int, str, list[str], str | None, Group | None, bool]], holds: bool) -> None:
         messages, added = [], 0
         self.appended.update(self.model.fire_due([timer.decode() for timer in self.client.zrange(keys.TIMERS, 0, -1)]))
-        for offset, queue, lanes, problem, group in batch:
+        for offset, queue, lanes, problem, group, stops in batch:
             number = max(self.highest + offset, 1)
             self.highest = max(self.highest, number)
             message_id = f"1:{number}"
             error = {"type": problem} if problem else None
             body = f"body of {message_id}"
-            messages.append(NewMessage(message_id, queue, body, lanes, ("1", number), error, group))
-            if self.model.append(number, queue, lanes, problem, group, holds=holds):
+            messages.append(NewMessage(message_id, queue, body, lanes, ("1", number), error, group, stops=stops))
+            if self.model.append(number, queue, lanes, problem, group, holds=holds, stops=stops):
                 added += 1
                 self.appended.add(message_id)
         self.model.give_up_gaps()
@@ -184,12 +185,18 @@ class LanesMachine(RuleBasedStateMachine):
         """Append messages that would join a group, if it is still open."""
         running = [item for item in self.grouped() if item.state == "leased"]
         item = self.draw(data, running or self.grouped())
-        self.append([(1, item.queue, [*item.lanes], None, item.group)] * count, holds)
+        self.append([(1, item.queue, [*item.lanes], None, item.group, False)] * count, holds)
+
+    @precondition(lambda self: self.model.in_state("leased"))
+    @rule(data=st.data(), group=st.sampled_from([None, INTERRUPTING]))
+    def stop_a_run(self, data: st.DataObject, group: Group | None) -> None:
+        item = self.draw(data, self.model.in_state("leased"))
+        self.append([(1, item.queue, [*item.lanes], None, group, True)], False)
 
     @rule(lanes=st.sampled_from(["a", "b", "ab", "cd"]).map(list), count=st.integers(1, 2))
     def run_a_group(self, lanes: list[str], count: int) -> None:
         """Append an interruptible group, and lease it if no other message is before it."""
-        self.append([(1, "q", lanes, None, INTERRUPTING)] * count, False)
+        self.append([(1, "q", lanes, None, INTERRUPTING, False)] * count, False)
         for item in self.collected():
             self.end_collecting(item)
         self.sweep()
@@ -257,6 +264,7 @@ class LanesMachine(RuleBasedStateMachine):
         assert (message.queue, message.died, message.failed) == (item.queue, item.died, item.failed)
         assert (message.replayed_s is None) == (item.replayed is None)
         assert (message.stored, message.interrupted) == (item.body.encode(), item.interrupted)
+        assert message.is_stopped == (item.stopped is not None)
         self.model.hand_out(item, holder)
         self.hand_outs.append((message.id, message.fence))
 
@@ -424,14 +432,16 @@ class LanesMachine(RuleBasedStateMachine):
         self.compare()
 
     @precondition(lambda self: self.model.in_state("leased"))
-    @rule(data=st.data(), shields=st.booleans(), appends=st.integers(0, 2), unshields=st.booleans())
-    def shield(self, data: st.DataObject, shields: bool, appends: int, unshields: bool) -> None:
+    @rule(
+        data=st.data(), shields=st.booleans(), appends=st.integers(0, 2), unshields=st.booleans(), stops=st.booleans()
+    )
+    def shield(self, data: st.DataObject, shields: bool, appends: int, unshields: bool, stops: bool) -> None:
         grouped = [item for item in self.grouped() if item.state == "leased"]
         item = self.draw(data, grouped or self.model.in_state("leased"))
         if shields:
             item.is_shielded = True
             assert self.store.shield(item.id, str(item.fence), shielded=True) is Shielded.DONE
-            self.append([(1, item.queue, [*item.lanes], None, item.group)] * appends, False)
+            self.append([(1, item.queue, [*item.lanes], None, item.group, stops)] * appends, False)
         if unshields and item.state == "leased":
             fence = str(item.fence)
             expected = Shielded.INTERRUPTED if self.model.unshield(item) else Shielded.DONE

@@ -2,10 +2,11 @@
 -- With  numbers timers
 -- KEYS  1 guard  hash (optional): nothing is appended unless its field `fence` equals `fence`
 -- ARGV  seen_ttl_s seen_block fence sets hold_ms
---       then id queue stored scope number problem group after_run lanes, once for each message: the message is remembered by
---       `scope` and `number` (may be empty), a `problem` buries it at once, `group` (may be empty) is described in
---       joining.lua, with `after_run` 1 it may be a successor (places.lua), `lanes` are keys joined by \n; without a
---       `queue` only the number is remembered
+--       then id queue stored scope number problem group after_run stops lanes, once for each message: the message is
+--       remembered by `scope` and `number` (may be empty), a `problem` buries it at once, `group` (may be empty) is
+--       described in joining.lua, with `after_run` 1 it may be a successor (places.lua), with `stops` 1 it stops the first
+--       message of each of its lanes (joining.lua), `lanes` are keys joined by \n; without a `queue` only the number is
+--       remembered
 -- `sets` is written to the guard: for each field a line with the field, a tab and its value.
 -- If hold_ms is not 0, messages join their lanes in the order of their numbers: one is held for that long while a lower
 -- number is missing (numbers.lua). If it is 0, held messages with lower numbers join before.
@@ -64,15 +65,15 @@ if step.is_any_timer_set then
   fire_due(20) -- before the messages join
 end
 local ids, keys = {}, {}
-for i = 6, #ARGV, 9 do
+for i = 6, #ARGV, 10 do
   ids[#ids + 1] = ARGV[i]
-  for _, key in ipairs(split(ARGV[i + 8])) do keys[#keys + 1] = key end
+  for _, key in ipairs(split(ARGV[i + 9])) do keys[#keys + 1] = key end
 end
 note_existing(exists, MESSAGE, ids)
 note_existing(step.occupied, LANE, keys)
 
-for i = 6, #ARGV, 9 do
-  local id, queue, stored, scope, number, problem, group, after_run, lanes = unpack(ARGV, i, i + 8)
+for i = 6, #ARGV, 10 do
+  local id, queue, stored, scope, number, problem, group, after_run, stops, lanes = unpack(ARGV, i, i + 9)
   if queue ~= '' then groups[group_of(queue)] = true end
   number = tonumber(number)
   if was_remembered(scope, number, seen_block, seen_ttl_s) then
@@ -86,6 +87,7 @@ for i = 6, #ARGV, 9 do
     if queue ~= '' then
       added = added + 1
       exists[id] = true
+      if stops == '1' and problem == '' then stop_first(keys) end
       local is_ordered = hold_ms > 0 and problem == '' and keys[1] ~= nil
       if is_ordered and must_wait(scope, number, until_ms) then
         held = held + 1

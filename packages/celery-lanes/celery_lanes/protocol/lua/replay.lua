@@ -10,7 +10,7 @@ if found[1] ~= 'buried' then return 0 end
 local lanes = split(found[3])
 local seq = next_place()
 redis.call('HSET', MESSAGE .. id, 'state', 'waiting', 'seq', seq, 'replayed', now_ms)
-redis.call('HDEL', MESSAGE .. id, 'failed', 'died', 'parked', 'alive')
+redis.call('HDEL', MESSAGE .. id, 'failed', 'died', 'parked', 'alive', 'stopped')
 redis.call('DEL', ERRORS .. id)
 redis.call('ZREM', DEAD, id)
 line_up(id, found[2], lanes, seq)

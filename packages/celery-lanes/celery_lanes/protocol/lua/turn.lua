@@ -11,7 +11,7 @@
 --       id, fence, queue, ms since its append or replay, past, stored}; `past` is empty if nothing is known of earlier
 --       runs. Otherwise: how often a worker died with it, how often it failed, whether it is parked (0 or 1), ms since
 --       its replay (-1: never) and since the last sign of life of a holder that died with it (-1: none, or a run has
---       ended since), how often it was interrupted
+--       ended since), how often it was interrupted, whether it is stopped (0 or 1)
 local holder, lease_ms, room, budget, max_deaths, holding, first, last, last_room, times, settles = unpack(ARGV, 1, 11)
 room, budget, holding, first = tonumber(room), tonumber(budget), tonumber(holding), tonumber(first)
 last, last_room = tonumber(last), tonumber(last_room)
@@ -21,21 +21,21 @@ local reply = {}
 local bodies, leases = {}, {} -- keys of bodies still to be read; pairs of expiry and id still to be written to LEASES
 
 -- The known past of a message: how often a worker died with the message, how often it failed, whether it is parked,
--- in ms its replay and the last sign of life of a holder that died with it, how often it was interrupted, and since when
--- it is open again. A message that was never leased nor
--- buried has no fence, and no past.
+-- in ms its replay and the last sign of life of a holder that died with it, how often it was interrupted, since when it
+-- is open again, and whether it is stopped. A message that was never leased, stopped nor buried has no fence, and no past.
 local NO_PAST = {}
 local function past_of(id, fence)
-  local fields = { 'died', 'failed', 'parked', 'replayed', 'alive', 'interrupted', 'open' }
+  local fields = { 'died', 'failed', 'parked', 'replayed', 'alive', 'interrupted', 'open', 'stopped' }
   return fence and redis.call('HMGET', MESSAGE .. id, unpack(fields)) or NO_PAST
 end
 
 local function format_past(past)
-  local died, failed, parked, replayed, alive, interrupted = unpack(past, 1, 6)
-  if not (died or failed or parked or replayed or alive or interrupted) then return '' end
+  local died, failed, parked, replayed, alive, interrupted, _, stopped = unpack(past, 1, 8)
+  if not (died or failed or parked or replayed or alive or interrupted or stopped) then return '' end
   local function ago(at_ms) return at_ms and math.max(now_ms - at_ms, 0) or -1 end
-  local known = { died or 0, failed or 0, parked and 1 or 0, ago(replayed), ago(alive), interrupted or 0 }
-  return string.format('%d %d %d %d %d %d', unpack(known))
+  local known = { died or 0, failed or 0, parked and 1 or 0, ago(replayed), ago(alive) }
+  known[6], known[7] = interrupted or 0, stopped and 1 or 0
+  return string.format('%d %d %d %d %d %d %d', unpack(known))
 end
 
 -- Adds a message to the reply, without its body, which `attach_bodies` adds.

@@ -59,6 +59,8 @@ class ModelMessage:
     interrupted: int = 0
     is_open: bool = False
     is_shielded: bool = False
+    #: the fence of the run that was stopped; 0: it never ran
+    stopped: int | None = None
 
     @property
     def body(self) -> str:
@@ -126,6 +128,7 @@ class Model:
         group: Group | None = None,
         *,
         holds: bool = False,
+        stops: bool = False,
     ) -> bool:
         """True if it was added. With `holds`, it waits for lower missing numbers; else lower held ones are released."""
         if number in self.seen:
@@ -138,6 +141,8 @@ class Model:
             self._release_held([each for each in self.gaps if each < number])
             self.missing = {above: minutes for above, minutes in self.missing.items() if above > number + 1}
         self.seen.add(number)
+        if stops and not problem:
+            self._stop_first(lanes)
         item = ModelMessage(f"1:{number}", queue, tuple(dict.fromkeys(lanes)), 0, names=(f"1:{number}",))
         if item.lanes and not problem:
             item.group = group
@@ -184,7 +189,7 @@ class Model:
     def _join(self, first: ModelMessage, item: ModelMessage) -> bool:
         """True if `item` joined the group of `first`."""
         is_same = (first.group, first.queue, first.lanes) == (item.group, item.queue, item.lanes)
-        if not is_same or not first.group or len(first.names) == MOST:
+        if not is_same or not first.group or len(first.names) == MOST or first.stopped is not None:
             return False
         if first.state == "leased" and first.group.interrupts and not first.is_shielded:
             self._interrupt(first)
@@ -206,9 +211,32 @@ class Model:
         item.interrupted += 1
         self.counts["interrupted"] += 1
 
+    def _stop_first(self, lanes: Iterable[str]) -> None:
+        for lane in lanes:
+            items = [each for each in self.in_order() if lane in each.lanes and each.state not in ("buried", "held")]
+            first = items[0] if items else None
+            is_waiting = first is not None and first.state == "queued" and first not in self.first()
+            if first is None or first.stopped is not None or is_waiting:
+                continue
+            first.stopped = first.fence or 0
+            self.counts["stopped"] += 1
+            if not first.is_shielded:
+                self._end_stopped(first)
+
+    def _end_stopped(self, item: ModelMessage) -> None:
+        item.interrupted += item.state == "leased"
+        item.journal.leave(item.fence or 0)
+        self._take_back(item, "queued")
+        item.due = None
+
     def unshield(self, item: ModelMessage) -> bool:
         """True if a message that waited for it has ended the run."""
         item.is_shielded = False
+        if item.stopped is not None:
+            if item.stopped != item.fence:
+                return False
+            self._end_stopped(item)
+            return True
         queued = [each for each in self.in_order() if each.state not in ("buried", "held")]
         behind = [[each for each in queued if lane in each.lanes][1:] for lane in item.lanes]
         followers = {each[0].id if each else None for each in behind}
@@ -395,7 +423,7 @@ class Model:
         self._queue(item)
         item.replayed = 0
         item.died, item.failed, item.errors, item.parked = 0, 0, (), None
-        item.alive = None
+        item.alive = item.stopped = None
         self.counts["replayed"] += 1
 
     def drop(self, item: ModelMessage) -> None:
@@ -473,6 +501,7 @@ class Model:
                     interrupted=item.interrupted,
                     is_open=item.is_open,
                     is_shielded=item.is_shielded,
+                    is_stopped=item.stopped is not None,
                     body=item.body if item.group else None,
                 )
             )

@@ -208,6 +208,7 @@ class _Reading:
             interrupted=int(record.pop("interrupted", 0)),
             is_open=record.pop("open", None) is not None,
             is_shielded=record.pop("shielded", None) is not None,
+            is_stopped=record.pop("stopped", None) is not None,
             errors=self.state.errors.get(message_id, ()),
             body=None if body == f"body of {message_id}" else body,
         )

@@ -71,6 +71,7 @@ class MessageState:
     interrupted: int = 0
     is_open: bool = False  # again, after an interrupt
     is_shielded: bool = False
+    is_stopped: bool = False
 
 
 @dataclass(frozen=True)
@@ -312,6 +313,7 @@ def _record(message: MessageState, seq: int, now_ms: int) -> dict[str, Any]:
         "interrupted": message.interrupted or None,
         "open": now_ms if message.is_open else None,
         "shielded": 1 if message.is_shielded else None,
+        "stopped": 0 if message.is_stopped else None,
         "parked": message.parked,
         "alive": None if message.alive is None else now_ms - message.alive * MINUTE_MS,
         "replayed": None if message.replayed is None else now_ms - message.replayed * MINUTE_MS,

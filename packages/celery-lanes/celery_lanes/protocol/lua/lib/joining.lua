@@ -3,6 +3,8 @@
 -- once. A group is open until it is leased, so that a later run gets the same messages, and again after an interrupt.
 -- A message may join while the group runs: its run is interrupted, gets a new fence, so that it changes nothing more, and
 -- the group is open again.
+-- A message may also stop the first message of each of its lanes, which ends its run in the same way. A stopped message
+-- is handed out once more, for its worker to end it; nothing joins it, and it is not stopped again.
 -- With  ending
 
 step.body_at = {} -- id -> the index of its body in new_bodies
@@ -28,18 +30,54 @@ local function keep_calls(id, fence)
   call_in_batches('HDEL', JOURNAL .. id, moved)
 end
 
--- To keep more calls would take too long: such a run is not interrupted.
+-- To keep more calls would take too long: such a run is not interrupted. If it is stopped, its calls are forgotten.
 local function may_interrupt(id) return redis.call('HLEN', JOURNAL .. id) <= 1000 end
 
--- Notifies the holder. If that fails, the next renewal of the holder finds the interrupt.
+-- Notifies the holder. If that fails, its next command or renewal finds that its run has ended. The caller takes the
+-- message back.
+local function note_interrupt(id, fence)
+  local holder = redis.call('HGET', MESSAGE .. id, 'holder')
+  if holder then redis.pcall('PUBLISH', INTERRUPTS .. holder, id .. '#' .. fence) end
+  redis.pcall('HINCRBY', MESSAGE .. id, 'interrupted', 1) -- a corrupt count stays: turn.lua buries the message
+end
+
 local function interrupt(id)
-  local found = redis.call('HMGET', MESSAGE .. id, 'holder', 'fence')
-  if found[1] then redis.pcall('PUBLISH', INTERRUPTS .. found[1], id .. '#' .. found[2]) end
+  local fence = redis.call('HGET', MESSAGE .. id, 'fence')
+  note_interrupt(id, fence)
   take_back(id, 'waiting')
   redis.call('HSET', MESSAGE .. id, 'open', now_ms)
-  redis.pcall('HINCRBY', MESSAGE .. id, 'interrupted', 1) -- a corrupt count stays: turn.lua buries the message
-  keep_calls(id, found[2])
+  keep_calls(id, fence)
   count('interrupted', 1)
+end
+
+-- Makes a stopped message ready at once, under a new fence. Its calls are kept, unless they are too many.
+local function end_stopped(id, state, fence)
+  if state == 'leased' then note_interrupt(id, fence) end
+  if may_interrupt(id) then keep_calls(id, fence or '0') else redis.call('UNLINK', JOURNAL .. id) end
+  redis.call('ZREM', DELAYED, id)
+  redis.call('ZREM', COLLECTING, id)
+  if state == 'ready' then take_back(id, 'ready') else give_back(id) end -- one that is ready is in its queue
+end
+
+local STOPPABLE = { leased = true, ready = true, collecting = true, delayed = true }
+
+-- Stops the message unless it waits or is being settled. The field `stopped` is the fence of its last run, 0 if it never
+-- ran. A shielded run continues until the shield ends (shield.lua); a later run is a stopped one.
+local function stop(id)
+  local found = redis.call('HMGET', MESSAGE .. id, 'state', 'fence', 'shielded', 'stopped')
+  local state, fence, is_shielded, stopped = unpack(found, 1, 4)
+  if step.unwritten[id] then state = 'ready' end
+  if stopped or not STOPPABLE[state] then return end
+  redis.call('HSET', MESSAGE .. id, 'stopped', fence or '0')
+  count('stopped', 1)
+  if state ~= 'leased' or not is_shielded then end_stopped(id, state, fence) end
+end
+
+local function stop_first(lanes)
+  for _, key in ipairs(lanes) do
+    local first = redis.call('ZRANGE', LANE .. key, 0, 0)[1]
+    if first then stop(first) end
+  end
 end
 
 local function extend_body(id, stored)
@@ -84,12 +122,12 @@ local function join_group(queue, group, lanes, stored)
   local id = same_in_all(lanes, -1)
   if not id then return false end
   local found =
-    redis.call('HMGET', MESSAGE .. id, 'group', 'queue', 'lanes', 'state', 'fence', 'open', 'size', 'seq', 'shielded')
-  local state, fence, open_ms, size, seq, is_shielded = unpack(found, 4, 9)
+    redis.call('HMGET', MESSAGE .. id, 'group', 'queue', 'lanes', 'state', 'fence', 'open', 'size', 'seq', 'shielded', 'stopped')
+  local state, fence, open_ms, size, seq, is_shielded, stopped = unpack(found, 4, 10)
   size, open_ms, seq = (number_of(size) or 1) + 1, number_of(open_ms), number_of(seq) or now_us
   local _, _, most, interrupts = limits_of(group)
   local is_same = found[1] == group and found[2] == queue and found[3] == table.concat(lanes, '\n')
-  if not is_same or size > most then return false end
+  if not is_same or size > most or stopped then return false end
   if state == 'leased' and interrupts and not is_shielded and may_interrupt(id) then
     interrupt(id)
     state, open_ms = 'collecting', now_ms
