@@ -92,11 +92,15 @@ class Lab:
         task: str = "run",
         queue: str = lab_app.LANE_QUEUES[0],
         group: lanes.Group | None = None,
+        stops: bool = False,
         **options: Any,
     ) -> None:
         """Publish one message that `check_once_each` ignores, with options of apply_async."""
         self.app.tasks[task].apply_async(
-            task_id=message_id, queue=queue, headers=lanes.headers(list(lane_keys), group=group), **options
+            task_id=message_id,
+            queue=queue,
+            headers=lanes.headers(list(lane_keys), group=group, stops=stops),
+            **options,
         )
 
     def publish_unordered(

@@ -285,7 +285,7 @@ def collect(self: Any, name: str, gate: str | None = None) -> None:
     record("end", "+".join(names))
 
 
-def converse(self: Any, name: str, gate: str | None = None, shields: str | None = None) -> None:
+def converse(self: Any, name: str, gate: str | None = None, shields: str | None = None, marks: str = "") -> None:
     """As `collect`, with one call to begin with and one at the end, until the gate is open or it is interrupted.
 
     With `shields`, it is shielded until that gate is open. The arguments are those of the newest message.
@@ -364,6 +364,18 @@ class Direct(Recording):
         return self.run(*args, **kwargs)
 
 
+class Marking(Task):
+    """Ends a stopped message in its own way: records the calls of the stopped run, waits at the gate `marks`."""
+
+    def on_stopped(self, delivery: lanes.Delivery) -> None:
+        record("stopped", delivery.id)
+        for call in delivery.previous_calls():
+            record("previous", f"{call.what}={(call.outcome or b'?').decode()}")
+        wait_at(self.request.kwargs.get("marks"))
+        record("marked", delivery.id)
+        delivery.commit()
+
+
 class Batching(Task):
     """Receives messages in its own way, as celery-batches does."""
 
@@ -422,6 +434,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "fail_once": {"base": Recording},
     "fail_once_directly": {"base": Direct},
     "batch": {"base": Batching},
+    "converse": {"base": Marking},
     "run_and_linger": {"on_success": _linger, "on_failure": _linger},
     "back_off": {"autoretry_for": (RuntimeError,), "max_retries": 2, "retry_backoff": 60, "retry_jitter": False},
 }

@@ -48,6 +48,7 @@ COUNTERS = {
     "late": "Messages that arrived late: their successors had stopped waiting for them.",
     "collected": "Messages that joined a group: they have no run of their own.",
     "interrupted": "Runs that a newer message has ended.",
+    "stopped": "Messages that a newer message has stopped.",
     "scheduled": "Timers set or moved.",
     "cancelled": "Timers removed before they were due.",
     "fired": "Timers that were due: their messages are counted as appended.",
