@@ -25,6 +25,31 @@ class Change:
 
 IN_LUA = (
     Change(
+        "a stopped message is stopped again",
+        f"{LUA}/lib/joining.lua",
+        "if stopped or not STOPPABLE[state] then return end",
+        "if not STOPPABLE[state] then return end",
+    ),
+    Change(
+        "a message joins a stopped group",
+        f"{LUA}/lib/joining.lua",
+        "or size > most or stopped then return false end",
+        "or size > most then return false end",
+    ),
+    Change(
+        "a stop ends a shielded run",
+        f"{LUA}/lib/joining.lua",
+        "if state ~= 'leased' or not is_shielded then end_stopped",
+        "if state ~= 'leased' or is_shielded then end_stopped",
+    ),
+    Change(
+        "the shield of a stopped message ends its run",
+        f"{LUA}/shield.lua",
+        "redis.call('HGET', MESSAGE .. id, 'stopped') == fence",
+        "redis.call('HGET', MESSAGE .. id, 'stopped')",
+    ),
+    Change("a replayed message stays stopped", f"{LUA}/replay.lua", "'alive', 'stopped')", "'alive')"),
+    Change(
         "an old fence holds the lease",
         f"{LUA}/lib/prelude.lua",
         "found[1] == 'leased' and found[2] == fence",
