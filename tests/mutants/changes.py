@@ -27,8 +27,14 @@ IN_LUA = (
     Change(
         "a stopped message is stopped again",
         f"{LUA}/lib/joining.lua",
-        "if stopped or not STOPPABLE[state] then return end",
-        "if not STOPPABLE[state] then return end",
+        "if stopped or is_unstoppable or",
+        "if is_unstoppable or",
+    ),
+    Change(
+        "an unstoppable message is stopped",
+        f"{LUA}/lib/joining.lua",
+        "if stopped or is_unstoppable or",
+        "if stopped or",
     ),
     Change(
         "a message joins a stopped group",
@@ -215,8 +221,8 @@ IN_LUA = (
     Change(
         "a replayed message keeps its failures",
         f"{LUA}/replay.lua",
-        "'failed', 'died', 'parked', 'alive')",
-        "'parked', 'alive')",
+        "'failed', 'died', 'parked', 'alive', ",
+        "'parked', 'alive', ",
     ),
     Change(
         "a sweep takes leases that have not expired",

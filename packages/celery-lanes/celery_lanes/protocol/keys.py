@@ -6,7 +6,8 @@ Redis Cluster is not supported, because a script uses keys that are not in its K
 """
 
 #: hash: state, queue, lanes (joined by \n), seq (its place), fence, holder, failed, died, replayed, held, parked,
-#: alive, group, size, open, interrupted, shielded, stopped
+#: alive, group, size, open, interrupted, shielded, stopped,
+#: unstoppable
 MESSAGE = "lanes:message:"
 #: string: the stored message (envelope.py)
 BODY = "lanes:body:"

@@ -52,7 +52,8 @@ class NewMessage(NamedTuple):
     settled, without its group.
 
     A message with `stops` ends the first message of each of its lanes, in the step in which it is appended: its run is
-    interrupted, and it is handed out once more, stopped, to be settled. Nothing happens to one that waits.
+    interrupted, and it is handed out once more, stopped, to be settled. Nothing happens to one that waits,
+    or is not `stoppable`.
     """
 
     id: str
@@ -64,6 +65,7 @@ class NewMessage(NamedTuple):
     group: Group | None = None
     after_run: bool = False
     stops: bool = False
+    stoppable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +247,7 @@ def append_row(message: NewMessage) -> tuple[Argument, ...]:
     scope, number = ("", "") if message.once is None else check_once(message.once)
     problem = problem_json(message.problem) if message.problem else ""
     stored, group = _grouped(message)
-    flags = int(message.after_run), int(message.stops)
+    flags = int(message.after_run), 1 if message.stops else 0 if message.stoppable else 2
     return message.id, message.queue, stored, scope, number, problem, group, *flags, lanes
 
 

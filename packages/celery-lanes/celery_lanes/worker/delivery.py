@@ -58,8 +58,7 @@ class Delivery:
     waited_s: float = 0.0
     #: The bodies of the messages that were collected with this one, the oldest first, in Celery's JSON format.
     bodies: tuple[str, ...] = ()
-    #: A newer message may end this run: one of its group, or with `lanes_control` one that stops it. `interrupted`: how
-    #: many earlier runs were ended so.
+    #: A newer message of its group may end this run. `interrupted`: how many earlier runs a message has ended.
     is_interruptible: bool = False
     interrupted: int = 0
     is_replayed: bool = False
@@ -78,11 +77,19 @@ class Delivery:
         if self._journal is None:
             with Journal.creation_lock:
                 if self._journal is None:
-                    find_interrupt = self._find_interrupt if self.is_interruptible else None
-                    self._journal = Journal(self.lanes, self.tag, self.deadline_s, find_interrupt)
+                    find = self._find_interrupt if self.listens else None
+                    of_group = self.is_interruptible
+                    self._journal = Journal(self.lanes, self.tag, self.deadline_s, find, is_interruptible=of_group)
                     if self.is_interrupted:
                         self._journal.mark_interrupted()
         return self._journal
+
+    @property
+    def listens(self) -> bool:
+        """True if a newer message may end this run, and its process is notified: one of its group, or with
+        `lanes_control` one that stops it.
+        """
+        return self.is_interruptible or self.lanes.is_controlled
 
     @property
     def id(self) -> str:
@@ -120,7 +127,7 @@ class Delivery:
                 self.check()
             if not in_flight.channel.begins(self.tag):
                 raise LeaseLost(f"{self.id} waited too long behind other jobs; it is released")
-        if self.is_interruptible:
+        if self.listens:
             self._listen()
         self.is_started = True
 
@@ -138,7 +145,7 @@ class Delivery:
 
     def end_listening(self) -> None:
         """The run has ended."""
-        if self.is_interruptible:
+        if self.listens:
             self.lanes.interrupt_listener.forget(self.tag)
 
     def interrupt(self) -> None:
@@ -195,7 +202,7 @@ class Delivery:
         self._set_shielded(False)
 
     def _set_shielded(self, shielded: bool) -> None:
-        if not self.is_interruptible:
+        if not self.listens:
             return
         outcome = self.journal.retry_until_done(lambda: self.lanes.store.shield(self.id, self.fence, shielded=shielded))
         if outcome is Shielded.INTERRUPTED:
@@ -314,7 +321,7 @@ class Delivery:
                 self.interrupt()
 
     def _refused(self) -> LeaseLost:
-        if self.is_interruptible:
+        if self.listens:
             self._find_interrupt()
         return self._lost()
 
@@ -357,7 +364,7 @@ def delivery_from(lane: dict[str, Any], tag: str, lanes: RunLanes) -> Delivery:
         died=lane["died"],
         waited_s=lane["waited_s"],
         bodies=tuple(lane.get("bodies", ())),
-        is_interruptible=lanes.is_controlled or lane.get("interruptible", False),
+        is_interruptible=lane.get("interruptible", False),
         interrupted=lane.get("interrupted", 0),
         is_replayed=lane.get("replayed_s") is not None,
         is_stopped=lane.get("stopped", False),

@@ -52,9 +52,18 @@ class Journal:
     creation_lock = Lock()
 
     def __init__(
-        self, lanes: AppLanes, tag: str, sure_until_s: float, find_interrupt: Callable[[], None] | None = None
+        self,
+        lanes: AppLanes,
+        tag: str,
+        sure_until_s: float,
+        find_interrupt: Callable[[], None] | None = None,
+        *,
+        is_interruptible: bool = False,
     ) -> None:
-        """`find_interrupt` is called when Redis has refused a command, if a newer message may end this run."""
+        """`find_interrupt` is called when Redis has refused a command, if a newer message may end this run.
+        `is_interruptible`: the next run then continues it.
+        """
+        self.is_interruptible = is_interruptible
         self.id, _, fence = tag.rpartition("#")
         self._find_interrupt = find_interrupt
         self._lanes = lanes
@@ -126,11 +135,6 @@ class Journal:
     def mark_interrupted(self) -> None:
         """A newer message has ended the run: from now on it gets Interrupted instead of LeaseLost."""
         self._is_interrupted = self._is_lost = True
-
-    @property
-    def is_interruptible(self) -> bool:
-        """True if a newer message may end this run."""
-        return self._find_interrupt is not None
 
     @property
     def is_lost(self) -> bool:

@@ -90,6 +90,7 @@ def test_a_message_without_a_run_is_stopped_too(
     [
         pytest.param(buried(A, "a"), id="buried"),
         pytest.param(leased(A, "b"), id="of another lane"),
+        pytest.param(leased(A, "a", is_unstoppable=True), id="not stoppable"),
         pytest.param(waiting(A, "a"), id="waiting, such as in a paused lane"),
     ],
 )
@@ -211,6 +212,15 @@ def test_a_malformed_message_stops_nothing(client: Redis, store: Store) -> None:
     seed(client, state_with(leased(A, "a")))
     store.append([stopping(B, problem={"type": "Malformed"})])
     assert read(client).messages[A] == leased(A, "a")
+
+
+def test_a_message_is_stored_as_not_stoppable(client: Redis, store: Store) -> None:
+    store.append([NewMessage(A, "q", f"body of {A}", ["a"], stoppable=False)])
+    store.append([NewMessage(B, "q", f"body of {B}", ["a"], ("1", 11), stoppable=False)], hold_ms=LEASE_MS)
+    store.append([stopping(C)])
+    state = read(client)
+    assert [state.messages[each].is_unstoppable for each in (A, B, C)] == [True, True, False]
+    assert lease(store) == [(A, False, 0)]
 
 
 def test_the_arguments_and_the_stored_form(client: Redis, store: Store) -> None:

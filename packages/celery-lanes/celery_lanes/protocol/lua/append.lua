@@ -5,7 +5,7 @@
 --       then id queue stored scope number problem group after_run stops lanes, once for each message: the message is
 --       remembered by `scope` and `number` (may be empty), a `problem` buries it at once, `group` (may be empty) is
 --       described in joining.lua, with `after_run` 1 it may be a successor (places.lua), with `stops` 1 it stops the first
---       message of each of its lanes (joining.lua), `lanes` are keys joined by \n; without a `queue` only the number is
+--       message of each of its lanes (joining.lua), with 2 it is never stopped itself, `lanes` are keys joined by \n; without a `queue` only the number is
 --       remembered
 -- `sets` is written to the guard: for each field a line with the field, a tab and its value.
 -- If hold_ms is not 0, messages join their lanes in the order of their numbers: one is held for that long while a lower
@@ -21,10 +21,15 @@ local function must_wait(scope, number, until_ms)
   return has_held(scope) and redis.call('ZCOUNT', GAP .. scope, '-inf', '(' .. digits(number)) > 0
 end
 
-local function hold(id, queue, stored, scope, number, until_ms, group, lanes)
+local function protect(id)
+  redis.call('HSET', MESSAGE .. id, 'unstoppable', 1)
+end
+
+local function hold(id, queue, stored, scope, number, until_ms, group, stops, lanes)
   local seq, keys, place = next_place(), table.concat(lanes, '\n'), place_of(scope, number)
   redis.call('HSET', MESSAGE .. id, 'state', 'held', 'queue', queue, 'lanes', keys, 'seq', seq, 'held', place)
   if group ~= '' then redis.call('HSET', MESSAGE .. id, 'group', group) end
+  if stops == '2' then protect(id) end
   redis.call('SET', BODY .. id, stored)
   redis.call('ZADD', PENDING .. group_of(queue), seq, id)
   redis.call('ZADD', GAP .. scope, number, id)
@@ -38,7 +43,7 @@ local before = history()
 local added, seen, buried, held, pending, succeeding = 0, 0, 0, 0, 0, 0
 local groups, exists = {}, {} -- of the messages; id -> whether the message exists
 
-local function add(id, queue, stored, problem, group, lanes)
+local function add(id, queue, stored, problem, group, stops, lanes)
   if group ~= '' and join_group(queue, group, lanes, stored) then return end
   local seq = next_place()
   local state, is_first = 'buried', false
@@ -50,6 +55,7 @@ local function add(id, queue, stored, problem, group, lanes)
   redis.call('HSET', MESSAGE .. id, 'state', state, 'queue', queue, 'lanes', joined, 'seq', seq)
   local n = #step.new_bodies
   step.new_bodies[n + 1], step.new_bodies[n + 2], step.body_at[id] = BODY .. id, stored, n + 2
+  if stops == '2' then protect(id) end
   if group ~= '' then start_group(id, queue, group) end
   if group ~= '' and is_first then make_ready(id, queue) end
   if state == 'ready' then add_ready(id, queue) end
@@ -91,9 +97,9 @@ for i = 6, #ARGV, 10 do
       local is_ordered = hold_ms > 0 and problem == '' and keys[1] ~= nil
       if is_ordered and must_wait(scope, number, until_ms) then
         held = held + 1
-        hold(id, queue, stored, scope, number, until_ms, group, keys)
+        hold(id, queue, stored, scope, number, until_ms, group, stops, keys)
       else
-        add(id, queue, stored, problem, group, keys)
+        add(id, queue, stored, problem, group, stops, keys)
         if is_ordered and scope ~= '' then note_number(scope, number) end
       end
     end

@@ -38,12 +38,11 @@ end
 redis.call('HDEL', MESSAGE .. id, 'shielded')
 if redis.call('HGET', MESSAGE .. id, 'stopped') == fence then
   end_stopped(id, 'leased', fence)
-  finish()
-  return 2
+else
+  local keys = split(lanes)
+  local follower = is_first_in_all(id, keys) and same_in_all(keys, 1)
+  if not follower or not join_follower(id, queue, keys, follower) then return 1 end
 end
-local keys = split(lanes)
-local follower = is_first_in_all(id, keys) and same_in_all(keys, 1)
-if not follower or not join_follower(id, queue, keys, follower) then return 1 end
 count('collected', step.collected)
 finish()
 return 2

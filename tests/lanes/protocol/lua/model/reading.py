@@ -209,6 +209,7 @@ class _Reading:
             is_open=record.pop("open", None) is not None,
             is_shielded=record.pop("shielded", None) is not None,
             is_stopped=record.pop("stopped", None) is not None,
+            is_unstoppable=record.pop("unstoppable", None) is not None,
             errors=self.state.errors.get(message_id, ()),
             body=None if body == f"body of {message_id}" else body,
         )

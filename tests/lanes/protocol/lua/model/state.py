@@ -72,6 +72,7 @@ class MessageState:
     is_open: bool = False  # again, after an interrupt
     is_shielded: bool = False
     is_stopped: bool = False
+    is_unstoppable: bool = False
 
 
 @dataclass(frozen=True)
@@ -314,6 +315,7 @@ def _record(message: MessageState, seq: int, now_ms: int) -> dict[str, Any]:
         "open": now_ms if message.is_open else None,
         "shielded": 1 if message.is_shielded else None,
         "stopped": 0 if message.is_stopped else None,
+        "unstoppable": 1 if message.is_unstoppable else None,
         "parked": message.parked,
         "alive": None if message.alive is None else now_ms - message.alive * MINUTE_MS,
         "replayed": None if message.replayed is None else now_ms - message.replayed * MINUTE_MS,

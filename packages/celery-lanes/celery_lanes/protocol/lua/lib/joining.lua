@@ -64,10 +64,10 @@ local STOPPABLE = { leased = true, ready = true, collecting = true, delayed = tr
 -- Stops the message unless it waits or is being settled. The field `stopped` is the fence of its last run, 0 if it never
 -- ran. A shielded run continues until the shield ends (shield.lua); a later run is a stopped one.
 local function stop(id)
-  local found = redis.call('HMGET', MESSAGE .. id, 'state', 'fence', 'shielded', 'stopped')
-  local state, fence, is_shielded, stopped = unpack(found, 1, 4)
+  local found = redis.call('HMGET', MESSAGE .. id, 'state', 'fence', 'shielded', 'stopped', 'unstoppable')
+  local state, fence, is_shielded, stopped, is_unstoppable = unpack(found, 1, 5)
   if step.unwritten[id] then state = 'ready' end
-  if stopped or not STOPPABLE[state] then return end
+  if stopped or is_unstoppable or not STOPPABLE[state] then return end
   redis.call('HSET', MESSAGE .. id, 'stopped', fence or '0')
   count('stopped', 1)
   if state ~= 'leased' or not is_shielded then end_stopped(id, state, fence) end
