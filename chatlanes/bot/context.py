@@ -77,7 +77,8 @@ class Context(Shorthands):
 
     interrupts: Interrupts | None = None
 
-    broadcasting: Broadcasting | None = None
+    broadcasting: Callable[[], Broadcasting] | None = None
+    can_stop: bool = False
 
     timer_plan: TimerPlan = DEFAULT_TIMER_PLAN
 
@@ -425,7 +426,7 @@ class Context(Shorthands):
         from chatlanes.bot.stream import Stream
 
         run = self.api, self.update, self.stream_first
-        return Stream(*run, tokens, draft=draft, on_interrupt=on_interrupt, **params)
+        return Stream(*run, tokens, self.can_stop, draft=draft, on_interrupt=on_interrupt, **params)
 
     def broadcast(
         self,
@@ -457,7 +458,7 @@ class Context(Shorthands):
         """
         if self.broadcasting is None:
             raise LookupError("ctx.broadcast needs an update that came through a lane")
-        return self.broadcasting.start(to, method, handler, rate, paid, params)
+        return self.broadcasting().start(to, method, handler, rate, paid, params)
 
     @cached_property
     def _session(self) -> Session:

@@ -57,6 +57,11 @@ class Interrupts:
     def is_interrupted(self) -> bool:
         return self._delivery.is_interrupted
 
+    @property
+    def is_stopped(self) -> bool:
+        """True if this run only ends the update, which a newer one has stopped."""
+        return self._delivery.is_stopped
+
     def on_interrupt(self, callback: Callable[[], object]) -> None:
         """Call this on another thread when the run is interrupted."""
         self._delivery.on_interrupt(callback)

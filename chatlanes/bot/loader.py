@@ -46,16 +46,18 @@ def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None, argumen
         is_script = path.endswith(".py")
         found = run_file(setting, path) if is_script else made_by(import_object(setting, path, BotImportError), label)
         bot = _bot(setting, path, found, api)
-    handle, on_timer = bot.handle, bot.on_timer
+    handle = bot.handle
+    others: dict[str, Any] = {name: getattr(bot, name) for name in ("on_timer", "on_stop")}
     if isinstance(handle, AsyncHandler):
         handle = handle.started(label)
-        on_timer = on_timer and handle.beside(on_timer)
+        others = {name: each and handle.beside(each) for name, each in others.items()}
     hooks: dict[str, Any] = {name: getattr(bot, name) for name in ("on_error", "on_timeout", "on_blocked")}
     hooks = {name: hook and _as_plain(label, hook) for name, hook in hooks.items()}
+    others = {name: each and _as_plain(label, each, is_limited=True) for name, each in others.items()}
     return replace(
         bot,
         handle=_as_plain(label, handle, is_limited=True),
-        on_timer=on_timer and _as_plain(label, on_timer, is_limited=True),
+        **others,
         **hooks,
     )
 
@@ -108,6 +110,7 @@ def _completed(bot: Bot, bot_of: Callable[[Any], Bot], label: str) -> Bot:
         on_timeout=bot.on_timeout or made.on_timeout,
         session=made.session if bot.session == "chat" else bot.session,
         on_timer=bot.on_timer or made.on_timer,
+        on_stop=bot.on_stop or made.on_stop,
     )
 
 
@@ -137,7 +140,8 @@ def is_fully_async(bot: Bot, schedules: Iterable[Schedule] = ()) -> bool:
     """True if the handler, hooks and schedules of a bot, as loaded here, are all coroutines, so that no update needs a
     thread.
     """
-    functions = (bot.handle, bot.on_error, bot.on_timeout, bot.on_timer, *(schedule.function for schedule in schedules))
+    own = (bot.handle, bot.on_error, bot.on_timeout, bot.on_timer, bot.on_stop)
+    functions = (*own, *(schedule.function for schedule in schedules))
     return all(isinstance(each, PlainCoroutine) for each in functions if each is not None)
 
 

@@ -214,6 +214,7 @@ class Feeder:
             stored=pack_update(f"(broadcast {id_}, chat {chat})", orjson.dumps(update)),
             lanes=lanes,
             problem=problem,
+            stoppable=False,
         )
 
     def _returned(self, progress: BroadcastProgress, count: int) -> list[tuple[int, int]]:

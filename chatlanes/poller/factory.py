@@ -24,6 +24,7 @@ from chatlanes.updates import check_order_by
 from chatlanes.updates.collecting import grouping
 from chatlanes.updates.connection import connect_to
 from chatlanes.updates.intake import TIMEOUT_S, Intake
+from chatlanes.updates.routing import controlling
 from chatlanes.updates.words import WORDS
 
 log = logging.getLogger("poller")
@@ -37,12 +38,13 @@ BACKLOG_GRACE_S = RESIGN_GRACE_S
 
 def check(settings: Settings, given: CustomEndpoints = STANDARD) -> None:
     """Checks settings that need no server. Raises SettingsError without a token, OrderByError, CollectError,
-    FilterError.
+    ControlError, FilterError.
     """
     Filter(settings)
     if given.sink is None:
         check_order_by(settings.order_by)
         grouping(settings)
+        controlling(settings.control)
     if given.source is None or given.sink is None:
         settings.token  # noqa: B018 - raises
 

@@ -21,7 +21,7 @@ from chatlanes.settings.table import rows
 PER_BOT = (
     *("bot", "bot_args", "schedules", "bot_api_url", "bot_api_files", "order_by", "queues"),
     *("allowed_updates", "filter"),
-    *("collect", "collect_quiet", "collect_max_wait", "collect_max", "interrupt"),
+    *("collect", "collect_quiet", "collect_max_wait", "collect_max", "interrupt", "control"),
     "max_pending",
     *("stale", "timer_late", "timer_late_after", "session_ttl", "max_attempts", "retry_backoff", "uncertain_call"),
     *("flood_wait", "rate_per_bot", "rate_per_chat", "rate_per_group", "broadcast_rate"),

@@ -14,12 +14,14 @@ from pydantic import ValidationInfo
 
 ORDERS = ("chat", "chat+user", "topic", "user", "bot")
 NO_COLLECT = "none"
+NO_CONTROL = "none"
 COLLECTS = (NO_COLLECT, "albums", "messages")
 
 #: Where Telegram's webhooks come from (core.telegram.org/bots/webhooks, "The short version").
 NAMED_NETWORKS = {"telegram": ("149.154.160.0/20", "91.108.4.0/22")}
 
 _KIND = re.compile(r"[a-z]+(_[a-z]+)*")
+_COMMAND = re.compile(r"/[A-Za-z0-9_]{1,32}")
 _TOKEN = re.compile(r"[0-9]{1,19}:[A-Za-z0-9_-]{1,100}")
 _TOKEN_WITHIN = re.compile(r"[0-9]{3,}(:|%3A)[A-Za-z0-9_-]{10,}", re.IGNORECASE)
 _WEBHOOK_SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
@@ -93,6 +95,15 @@ def interrupt(text: str, info: ValidationInfo) -> str:
     """Only a group of updates can be interrupted. A wrong COLLECT is reported on its own."""
     _require(text == "off" or info.data.get("collect") != NO_COLLECT)
     return text
+
+
+def control(text: str) -> str:
+    """`none`, a comma list of commands, or `module:attribute`, as text."""
+    if ":" in text:
+        return import_path(text)
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    _require(text == NO_CONTROL or (bool(names) and all(_COMMAND.fullmatch(name) for name in names)))
+    return text if text == NO_CONTROL else ",".join(names).lower()
 
 
 def kinds(text: Any) -> Any:

@@ -50,6 +50,7 @@ BotPath = Annotated[str, AfterValidator(checks.bot_path)]
 BotArguments = Annotated[str, AfterValidator(checks.command_line)]
 Order = Annotated[str, AfterValidator(checks.order)]
 Collect = Annotated[str, AfterValidator(checks.collect)]
+Control = Annotated[str, AfterValidator(checks.control)]
 KindsOrPath = Annotated[str, AfterValidator(checks.kinds_or_path)]
 Kinds = Annotated[tuple[str, ...], BeforeValidator(checks.kinds)]
 Networks = Annotated[tuple[str, ...], BeforeValidator(checks.networks)]
@@ -167,6 +168,12 @@ class Settings(BaseSettings):
         "off, or on if COLLECT is not none",
         "`on`: a newer update that belongs to the run in progress ends that run; the next run gets the old updates and "
         "the new one together (docs/conversations.md).",
+    )
+    control: Control = text(
+        "/stop,/cancel",
+        "none, a comma list of commands such as /stop,/cancel, or module:function",
+        "Updates that end the run in progress in their lanes (docs/conversations.md): these commands, and Telegram's "
+        "Stop button. Or those for which your own `module:function` returns true. `none`: nothing ends a run.",
     )
     allowed_updates: Annotated[Kinds | None, NoDecode] = text(
         None,

@@ -26,6 +26,8 @@ from chatlanes.settings.imports import BotImportError, ImportPathError
 from chatlanes.tasks.settings import settings
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.flood import Gate, Rates
+from chatlanes.updates.parsing import parse
+from chatlanes.updates.routing import controlling
 
 logger = get_task_logger(__name__)
 
@@ -51,17 +53,25 @@ class ServedBot:
         return is_fully_async(self.bot, self.schedules.values())
 
     def bot_for(self, ctx: Context) -> Bot:
-        """The bot, with the function of the schedule as its handler if this is an occurrence of one.
+        """The bot; its handler is the function of the schedule if this is an occurrence of one, and `on_stop` for an
+        update of CONTROL.
 
         Raises UnknownScheduleError.
         """
         if not is_occurrence(ctx.update):
-            return self.bot
+            stops = self.stops if self.bot.on_stop else None
+            return replace(self.bot, handle=self.bot.on_stop) if stops and stops(ctx.update) else self.bot
         name = ctx.schedule.name
         schedule = self.schedules.get(name)
         if schedule is None:
             raise UnknownScheduleError(f"this worker has no schedule {name} in SCHEDULES")
         return replace(self.bot, handle=schedule.function)
+
+    @cached_property
+    def stops(self) -> Callable[[dict[str, Any]], bool] | None:
+        """True for an update of CONTROL. Raises ControlError."""
+        stops = controlling(self.settings.control)
+        return None if stops is None else lambda update: stops(update, parse(update))
 
     @cached_property
     def session_plan(self) -> SessionPlan:

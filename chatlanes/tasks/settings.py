@@ -10,6 +10,7 @@ import celery_lanes as lanes
 from chatlanes.logs import Secrets
 from chatlanes.logs.process import WRONG_SETTING
 from chatlanes.settings import Settings, SettingsError, load
+from chatlanes.settings.checks import NO_CONTROL
 from chatlanes.updates.connection import ssl_options
 
 #: For the user's own tasks that need no order.
@@ -56,6 +57,7 @@ def celery_options() -> dict[str, Any]:
             *(_queue(name, lanes.LAST_QUEUE_ARGUMENTS) for name in broadcast_queues(now)),
             Queue(ORDINARY_QUEUE, Exchange(""), ORDINARY_QUEUE),
         ],
+        "lanes_control": any(each.control != NO_CONTROL for each in now.served),
         # A misspelt queue would be created, and no worker would read it.
         "task_create_missing_queues": False,
         # Unpickling a message can run arbitrary code.

@@ -8,6 +8,7 @@ each may be deleted without the others. Their order matters, because a process m
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import monotonic
 from typing import Any, NoReturn
 
@@ -31,6 +32,7 @@ from chatlanes.bot.stored import Stored
 from chatlanes.bot.timers import due_of, is_timer, set_again
 from chatlanes.logs import Ids, about
 from chatlanes.logs.errors import problem_of, traceback_of
+from chatlanes.settings.checks import NO_CONTROL
 from chatlanes.tasks import broadcasts
 from chatlanes.tasks.app import app
 from chatlanes.tasks.bots import ServedBot, bots, call_hook
@@ -70,6 +72,10 @@ class UpdateTask(lanes.LaneTask):
         if served is None or not served.is_fully_async or ":broadcast:" in message_id:
             return None
         return event_loop()
+
+    def on_stopped(self, delivery: lanes.Delivery) -> None:
+        """A newer update has stopped this one (CONTROL): the run only marks its streams, and settles it."""
+        self.run(*self.request.args)
 
     def on_failure(self, exc: Exception, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:
         """Flower and the events show this traceback: it begins with the bot's own code."""
@@ -191,9 +197,10 @@ def context_of(
         fence=int(delivery.fence),
         updates=updates,
         stream_first=settings.stream_first,
-        broadcasting=Broadcasting(settings, stored),
+        broadcasting=partial(Broadcasting, settings, stored),
         timer_plan=timer_plan,
-        interrupts=Interrupts(delivery) if delivery.is_interruptible else None,
+        interrupts=Interrupts(delivery) if delivery.listens or delivery.is_stopped else None,
+        can_stop=served.settings.control != NO_CONTROL,
     )
 
 
@@ -208,7 +215,7 @@ def deadline_of(served: ServedBot) -> float | None:
 def skip(run: LaneRun) -> str | None:
     """The settings say not to run this update. Raises the same as `commit`."""
     reason = reason_to_skip(run.served, run.ctx, run.delivery)
-    if reason is None:
+    if reason is None or run.delivery.is_stopped:
         return None
     commit(run.delivery, skipped=True)
     logger.info("%s: not run: %s", run.delivery.id, reason)
@@ -235,6 +242,12 @@ def find_recipient(run: LaneRun) -> None:
     """A recipient of a broadcast gets the broadcast's call."""
     if run.ctx.kind == broadcasts.KIND:
         run.handler = Recipient(run.served, run.ctx.update, run.delivery, run.writes)
+
+
+def stop(run: LaneRun) -> None:
+    """A stopped update: in place of the bot, nothing is called. What its run had streamed is marked before."""
+    if run.delivery.is_stopped:
+        run.handler = lambda _: None
 
 
 def limit(run: LaneRun) -> None:
@@ -324,19 +337,24 @@ def retry_or_bury(run: LaneRun) -> None:
         fail(run.served, run.delivery, run.error, secrets())
 
 
-def settle(run: LaneRun) -> None:
+def settle(run: LaneRun) -> str | None:
     """Write the handler's stored data, and settle its update, in one step. Without such writes, Celery's
     acknowledgement settles the update.
     """
     writes = [*(run.ctx.stored.writes if run.ctx.stored else ()), *run.writes]
-    if writes:
+    if writes or run.delivery.is_stopped:
         commit(run.delivery, writes)
+    if not run.delivery.is_stopped:
+        return None
+    logger.info("%s: stopped by a newer update", run.delivery.id)
+    return "stopped"
 
 
 STEPS: tuple[Callable[[LaneRun], str | None], ...] = (
     skip,
     move,
     find_recipient,
+    stop,
     limit,
     call_handler,
     check_lease,
@@ -389,7 +407,9 @@ def run_bot(bot: Callable[[Context], object], ctx: Context) -> None:
 
 
 def finish_interrupted_streams(ctx: Context) -> None:
-    """Keep, delete or mark what interrupted runs had streamed. Raises what a call raises."""
+    """Keep, delete or mark what interrupted runs had streamed, and mark what a stopped run had. Raises what a call
+    raises.
+    """
     interrupts, calls = ctx.interrupts, ctx.api
     if interrupts is None or not isinstance(calls, Calls):
         return

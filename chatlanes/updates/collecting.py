@@ -14,12 +14,11 @@ from chatlanes.settings import Settings
 from chatlanes.settings.checks import NO_COLLECT
 from chatlanes.settings.imports import ImportPathError, import_function
 from chatlanes.updates.parsing import ParsedUpdate, text_id, text_of
-from chatlanes.updates.routing import KeysError, copy_of, explained, is_express, is_name
+from chatlanes.updates.routing import NEW_MESSAGES, KeysError, copy_of, explained, is_name, is_urgent
 
 #: From an update to the name of its group, or None.
 GroupName = Callable[[dict[str, Any], ParsedUpdate], str | None]
 
-NEW_MESSAGES = frozenset({"message", "channel_post", "business_message"})
 #: The fields of a message that a person wrote or sent. A message with none of them is a service message.
 CONTENT = frozenset(
     {
@@ -39,7 +38,6 @@ CONTENT = frozenset(
         *("location", "venue", "contact", "poll", "dice", "game", "story", "paid_media", "checklist"),
     }
 )
-PAID = frozenset({"successful_payment", "refunded_payment"})
 
 
 class CollectError(ImportPathError):
@@ -84,13 +82,6 @@ def by_sender(update: dict[str, Any], parsed: ParsedUpdate) -> str | None:
 
 
 BUILT_IN: dict[str, GroupName] = {"albums": by_album, "messages": by_sender}
-
-
-def is_urgent(parsed: ParsedUpdate) -> bool:
-    """True if the update is about a payment, or Telegram waits only briefly for the answer. It is never held back,
-    whatever the function of COLLECT returns.
-    """
-    return is_express(parsed) or not PAID.isdisjoint(parsed.body)
 
 
 def _place(parsed: ParsedUpdate) -> str:

@@ -35,7 +35,7 @@ from chatlanes.updates.collecting import grouping
 from chatlanes.updates.connection import connect_to
 from chatlanes.updates.parsing import CutUpdate, ParsedUpdate, parse
 from chatlanes.updates.queues import left_behind
-from chatlanes.updates.routing import KeysError, check_order_by, is_express, keys_of, queue_of
+from chatlanes.updates.routing import KeysError, check_order_by, controlling, is_express, is_urgent, keys_of, queue_of
 from chatlanes.updates.words import WORDS
 
 #: The name of the task in chatlanes/tasks/update.py; importing that would build the Celery app.
@@ -68,11 +68,12 @@ class Intake:
     """Appends the updates of one bot."""
 
     def __init__(self, client: Redis, settings: Settings) -> None:
-        """Raises OrderByError and CollectError for an invalid ORDER_BY or COLLECT, ServerUnfit for a server that does
-        not support lanes, and RedisError when Redis does not answer.
+        """Raises OrderByError, CollectError and ControlError for an invalid ORDER_BY, COLLECT or CONTROL, ServerUnfit
+        for a server that does not support lanes, and RedisError when Redis does not answer.
         """
         check_order_by(settings.order_by)
         self._group_of = grouping(settings)
+        self._stops = controlling(settings.control)
         self._appends = DurableAppends(client, settings.durable_replicas, WORDS)
         self._store = self._appends.store
         self._witness = witness_of(settings.redis_url, WORDS)
@@ -131,11 +132,13 @@ class Intake:
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < _MOST_ID:
             return self._malformed(update)
         problem, keys, lanes, group, body, parsed = None, [], [], None, _NOT_KEPT, parse(update)
+        stops = False
         try:
             body = _json(update)
             keys = keys_of(update, self._order_by, parsed)
             lanes = lanes_of(self._bot, keys)
             group = self._group_of(update, parsed) if self._group_of and lanes else None
+            stops = self._stops is not None and self._stops(update, parsed)
         except (KeysError, TooDeepError) as error:
             problem = {"type": type(error).__name__, "message": str(error)}
         if isinstance(update, CutUpdate):
@@ -154,6 +157,8 @@ class Intake:
             once=(self._bot, number),
             problem=problem,
             group=None if problem else group,
+            stops=stops,
+            stoppable=not is_urgent(parsed),
         )
 
     def _queue(self, parsed: ParsedUpdate, keys: list[str], number: int) -> str:

@@ -1,4 +1,4 @@
-"""Chooses the keys of an update, and from them its lanes and its queue.
+"""Chooses the keys of an update, and from them its lanes and its queue; and whether it stops the run before it.
 
 For any JSON and every built-in order, the keys are distinct, safe for Redis keys and log lines, and the same in every
 process. They depend on nothing but the update.
@@ -9,7 +9,7 @@ import reprlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from zlib import crc32
 
@@ -17,6 +17,7 @@ import orjson
 
 from chatlanes.logs import Secrets
 from chatlanes.logs.errors import message_of
+from chatlanes.settings.checks import NO_CONTROL
 from chatlanes.settings.imports import ImportPathError, import_function
 from chatlanes.updates.parsing import ParsedUpdate, chat_of, kind_of, parse
 
@@ -25,10 +26,15 @@ __all__ = ["KeysError", "OrderByError", "chat_of", "check_order_by", "is_express
 Order = Callable[[dict[str, Any]], list[str]]
 #: A built-in order.
 OurOrder = Callable[[ParsedUpdate], list[str]]
+#: From an update to whether it stops the run before it.
+Stops = Callable[[dict[str, Any], ParsedUpdate], bool]
 
 #: Payment queries: Telegram waits 10 s for the answer, while the user sees a payment dialog. It waits as long for the
 #: answer to a request to join that has a query.
 EXPRESS_KINDS = frozenset({"pre_checkout_query", "shipping_query"})
+PAID = frozenset({"successful_payment", "refunded_payment"})
+NEW_MESSAGES = frozenset({"message", "channel_post", "business_message"})
+STOP_BUTTON = "stopped_message_generation"
 
 #: The lanes that a message may have: MOST_LANES in celery_lanes/protocol/commands.py, whose import loads Celery.
 MOST_KEYS = 64
@@ -42,8 +48,12 @@ class OrderByError(ImportPathError):
     """ORDER_BY names a function that cannot be loaded. No update can be routed until the setting is corrected."""
 
 
+class ControlError(ImportPathError):
+    """CONTROL names a function that cannot be loaded. No update can be appended until the setting is corrected."""
+
+
 class KeysError(Exception):
-    """The function that ORDER_BY or COLLECT names failed on this one update, or returned an invalid value."""
+    """The function that ORDER_BY, COLLECT or CONTROL names failed on this one update, or returned an invalid value."""
 
 
 def keys_of(update: dict[str, Any], order_by: str = "chat", parsed: ParsedUpdate | None = None) -> list[str]:
@@ -75,6 +85,44 @@ def queue_of(keys: list[str], update_id: int, queues: int, group: str = "updates
 def is_express(parsed: ParsedUpdate) -> bool:
     """True if it belongs in the bot's express queue, because Telegram waits only briefly for the answer."""
     return parsed.kind in EXPRESS_KINDS or parsed.join_query is not None
+
+
+def controlling(control: str) -> Stops | None:
+    """The function that is true for updates that stop the run before them; None if CONTROL is `none`.
+
+    Raises ControlError. The function raises KeysError if it is a user's own and fails.
+    """
+    if control == NO_CONTROL:
+        return None
+    return _custom_control(control) if ":" in control else partial(_is_command, frozenset(control.split(",")))
+
+
+def _is_command(commands: frozenset[str], update: dict[str, Any], parsed: ParsedUpdate) -> bool:
+    """True for the Stop button of a draft, and for a new message that begins with a command, which may name a bot."""
+    if parsed.kind == STOP_BUTTON:
+        return True
+    text = parsed.body.get("text")
+    if not isinstance(text, str) or not text.startswith("/") or parsed.kind not in NEW_MESSAGES:
+        return False
+    return text.split(maxsplit=1)[0].partition("@")[0].lower() in commands
+
+
+@cache
+def _custom_control(control: str) -> Stops:
+    function = import_function("CONTROL", control, "true or false", ControlError)
+
+    def by_function(update: dict[str, Any], parsed: ParsedUpdate) -> bool:
+        with explained(f"{control} (CONTROL)"):
+            return bool(function(copy_of(update)))
+
+    return by_function
+
+
+def is_urgent(parsed: ParsedUpdate) -> bool:
+    """True if the update is about a payment, or Telegram waits only briefly for the answer. It is never held back or
+    stopped, whatever a user's function returns.
+    """
+    return is_express(parsed) or not PAID.isdisjoint(parsed.body)
 
 
 def check_order_by(order_by: str) -> None:

@@ -25,7 +25,17 @@ TEXT = "\n".join(page.read_text() for page in sorted(REFERENCE.glob("*.md")))
 MODULES = {"errors", "lanes"}
 #: Members of Context that a handler does not need.
 FOR_ADAPTERS = {
-    *("api", "broadcasting", "has_read_session", "interrupts", "session_plan", "stage", "stored", "stream_first"),
+    *(
+        "api",
+        "broadcasting",
+        "can_stop",
+        "has_read_session",
+        "interrupts",
+        "session_plan",
+        "stage",
+        "stored",
+        "stream_first",
+    ),
     "timer_plan",
 }
 

@@ -94,6 +94,15 @@ def interrupted_group(redis: Redis) -> None:
     intake.append([update(2)])
 
 
+def stopped_run(redis: Redis) -> None:
+    """A /stop arrived during a run."""
+    run(redis)
+    stop = update(2)
+    stop["message"]["text"] = "/stop"
+    Intake(redis, settings_of()).append([stop])
+    redis.delete(keys.body("7:2"), keys.message("7:2"))
+
+
 def session(redis: Redis) -> None:
     store, *message = run(redis)
     store.commit(*message, [Set(redis_key("7", "chat:5"), encode({"n": 1, "é": [None, 0.5]}), LEASE_MS)])
@@ -199,7 +208,7 @@ GOLDEN = [
             "lanes:lane:7/chat:-6": ("zset", {"7:broadcast:b1:1": "<us>"}),
             "lanes:message:7:broadcast:b1:1": (
                 "hash",
-                {"lanes": "7/chat:-6", "queue": "broadcasts.0", "seq": "<us>", "state": "ready"},
+                {"lanes": "7/chat:-6", "queue": "broadcasts.0", "seq": "<us>", "state": "ready", "unstoppable": "1"},
             ),
             "lanes:pending:broadcasts": ("zset", {"7:broadcast:b1:1": "<us>"}),
         },
@@ -243,6 +252,18 @@ GOLDEN = [
                 },
             ),
             "lanes:seen:7:0": ("string", "`"),
+        },
+    ),
+    Golden(
+        stopped_run,
+        "none: a release that does not know the field `stopped` runs the message again",
+        {
+            "lanes:body:7:1": ("string", stored_update(1)),
+            "lanes:lane:7/chat:5": ("zset", {"7:1": "<us>", "7:2": "<us>"}),
+            "lanes:message:7:1": ("hash", {**PLACE, "state": "ready", "interrupted": "1", "stopped": "<us>"}),
+            "lanes:pending:updates": ("zset", {"7:1": "<us>", "7:2": "<us>"}),
+            "lanes:seen:7:0": ("string", "`"),
+            "updates.0": ("list", ["7:1"]),
         },
     ),
     Golden(

@@ -36,6 +36,7 @@ DEFAULTS = {
     "COLLECT_MAX_WAIT": 5.0,
     "COLLECT_MAX": 20,
     "INTERRUPT": "off",
+    "CONTROL": "/stop,/cancel",
     "ALLOWED_UPDATES": None,
     "FILTER": None,
     "POLL_TIMEOUT": 50,

@@ -1,8 +1,8 @@
 """A bot that answers what it was given, for tests of COLLECT and INTERRUPT: the ids of its updates, and their texts.
 
 A text may contain orders: `gate:a` waits until the test opens gate a, `poll:a` too, or until the run is interrupted,
-`shield:a` waits inside of a shield, `stream:a` inside of a stream that an interrupt deletes, `bulk:2` sends two
-messages and deletes them in one call, `fails:2` fails the first two attempts.
+`shield:a` waits inside of a shield, `stream:a` inside of a stream that an interrupt deletes, `draft:a` the same with
+a draft, `bulk:2` sends two messages and deletes them in one call, `fails:2` fails the first two attempts.
 """
 
 from __future__ import annotations
@@ -61,6 +61,11 @@ async def handle_async(ctx: Any) -> None:
                     await ctx.reply("booked")
             elif order in ("gate", "poll"):
                 await pass_gate_async(value)
+            elif order == "stream":
+                async with ctx.stream() as out:
+                    while not is_open(value):
+                        out.write(f"streams {value} and {value} and {value} ")
+                        await asyncio.sleep(0.02)
         await ctx.reply(answer(ctx))
     except BaseException as error:
         record(type(error).__name__, ctx)
@@ -72,8 +77,20 @@ def on_error(ctx: Context, error: Exception) -> None:
     record("on_error", ctx)
 
 
+def on_stop(ctx: Context) -> None:
+    record("on_stop", ctx)
+    ctx.reply(f"{ctx.kind} after {ctx.session.get('runs', 0)} runs")
+
+
+async def on_stop_async(ctx: Any) -> None:
+    record("on_stop", ctx)
+    await ctx.reply(f"{ctx.kind} after {ctx.session.get('runs', 0)} runs")
+
+
 bot = Bot(handle, on_error=on_error)
 bot_async = Bot(handle_async, on_error=on_error)
+bot_stopped = Bot(handle, on_error=on_error, on_stop=on_stop)
+bot_async_stopped = Bot(handle_async, on_error=on_error, on_stop=on_stop_async)
 
 
 def answer(ctx: Context) -> str:
@@ -91,8 +108,8 @@ def execute(ctx: Context, order: str, value: str) -> None:
         with ctx.shield():
             pass_gate(value)
             ctx.reply("booked")
-    elif order == "stream":
-        with ctx.stream(on_interrupt="delete") as out:
+    elif order in ("stream", "draft"):
+        with ctx.stream(on_interrupt="delete", draft=order == "draft") as out:
             while not is_open(value):
                 out.write(f"streams {value} and {value} and {value} ")
                 time.sleep(0.02)

@@ -16,7 +16,7 @@ from chatlanes.demo import echo
 from chatlanes.telegram import client
 from chatlanes.telegram.flood.keys import URGENT
 from chatlanes.telegram.methods import METHODS, VERSION, check_method
-from chatlanes.updates import collecting
+from chatlanes.updates import collecting, routing
 from chatlanes.updates.parsing import KINDS, LIFE_S, kind_of
 from chatlanes.updates.routing import EXPRESS_KINDS, keys_of
 from chatlanes_sandbox.page import views
@@ -119,8 +119,8 @@ def test_every_kind_has_a_kind_and_a_lane(name: str) -> None:
     [
         (LIFE_S, "updates"),
         (EXPRESS_KINDS, "updates"),
-        (collecting.NEW_MESSAGES, "updates"),
-        (collecting.CONTENT | collecting.PAID, "Message"),
+        (routing.NEW_MESSAGES, "updates"),
+        (collecting.CONTENT | routing.PAID, "Message"),
         (CAPTIONED, "Message"),
         (echo.CONTENT, "Message"),
         (views.KINDS, "Message"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from chatlanes.updates import parse, text_of
-from chatlanes.updates.collecting import NEW_MESSAGES
+from chatlanes.updates.routing import NEW_MESSAGES
 
 #: Kinds of content that have a caption.
 CAPTIONED = frozenset({"photo", "video", "animation", "audio", "document", "voice", "live_photo", "paid_media"})

@@ -31,6 +31,8 @@ PLACE = re.compile(r"part(\d+):(\d+)")
 TEXT = "text1"
 #: The place in the journal of the record that the final text is delivered, and the name of this record.
 END, DELIVERED = "end1", "text:delivered"
+#: The place of the text that a draft shows.
+DRAFT = "draft1"
 
 #: Parameters of sendMessage for the first message of a stream only.
 _FIRST = frozenset({"reply_parameters", "reply_to_message_id", "allow_sending_without_reply", "message_effect_id"})
@@ -108,6 +110,10 @@ class StreamMessages:
     def record_text(self, text: str, entities: Sequence[dict[str, Any]] | None) -> None:
         """Record the whole text, so that a later run need not write it again."""
         self._sender.record(TEXT, "text:stream", {"text": text, "entities": entities})
+
+    def record_draft(self, text: str) -> None:
+        """Record the text that a draft shows: a draft vanishes, and if the run is stopped, the text must stay."""
+        self._sender.record(DRAFT, "text:stream-draft", {**self._target, "text": text})
 
     def record_end(self) -> None:
         """Record that the final text is delivered: an interrupt leaves this stream as it is."""
@@ -212,14 +218,18 @@ ASK_EVERY_S = 0.05
 
 
 def finish_interrupted(calls: Calls, interrupts: Interrupts) -> None:
-    """Apply the choices of the streams that earlier runs left open. Call it before the handler. Raises what a call
-    raises.
+    """Apply the choices of the streams that earlier runs left open; what a stopped run had streamed stays, marked. Call
+    it before the handler. Raises what a call raises.
     """
     last, end_s = _last_handled(interrupts.recorded), time.monotonic() + OUTCOME_WITHIN_S
-    while any(map(_is_in_flight, last.values())) and time.monotonic() < end_s and not interrupts.is_interrupted:
+    while (
+        any(_is_in_flight(call, interrupts.is_stopped) for call in last.values())
+        and time.monotonic() < end_s
+        and not interrupts.is_interrupted
+    ):
         time.sleep(ASK_EVERY_S)
         last = _last_handled(interrupts.read_again())
-    apply_on_interrupt(calls.in_series(SERIES), last)
+    (mark_stopped if interrupts.is_stopped else apply_on_interrupt)(calls.in_series(SERIES), last)
 
 
 def _last_handled(previous: Iterable[PreviousCall]) -> dict[str, RecordedCall]:
@@ -232,9 +242,25 @@ def _last_handled(previous: Iterable[PreviousCall]) -> dict[str, RecordedCall]:
     return runs[max(fence for fence, made in runs.items() if any(not place.startswith(SERIES) for place in made))]
 
 
-def _is_in_flight(call: RecordedCall) -> bool:
+def _is_in_flight(call: RecordedCall, is_stopped: bool) -> bool:
     """True if this may have sent a message that is to be deleted or marked, and whose id is not known."""
-    return not call.is_done and call.what.endswith((":stream-delete", ":stream-mark"))
+    choices = (":stream-delete", ":stream-mark", ":stream-keep")
+    return not call.is_done and call.what.endswith(choices if is_stopped else choices[:2])
+
+
+def mark_stopped(calls: Calls, previous: Mapping[str, RecordedCall]) -> None:
+    """Mark the end of each open stream: its last message, or the text of its draft, which becomes a message. Raises
+    what a call raises.
+    """
+    streams, drafts = dict(_open_streams(previous)), _open_drafts(previous)
+    for series in sorted(streams.keys() | drafts.keys()):
+        messages, draft = streams.get(series, {}), drafts.get(series)
+        last = messages[max(messages)].outcome if messages else {}
+        with suppress(BadRequest, Forbidden):  # the user has deleted it, or has blocked the bot
+            if draft and not last.get("text", "").startswith(draft["text"].rstrip()):
+                calls.call("sendMessage", **{**draft, "text": _marked(draft["text"])})
+            elif last:
+                _mark(calls, last)
 
 
 def apply_on_interrupt(calls: Calls, previous: Mapping[str, RecordedCall]) -> None:
@@ -243,7 +269,7 @@ def apply_on_interrupt(calls: Calls, previous: Mapping[str, RecordedCall]) -> No
     `previous` are the calls of that run: place in its journal -> record. `calls` are those of the next run, in a series
     of their own. Does nothing for a stream whose final text was delivered. Raises what a call raises.
     """
-    for messages in _open_streams(previous):
+    for _, messages in _open_streams(previous):
         for number, call in sorted(messages.items()):
             choice = call.what.rpartition("-")[2]
             with suppress(BadRequest, Forbidden):  # the user has deleted it, or has blocked the bot
@@ -253,15 +279,25 @@ def apply_on_interrupt(calls: Calls, previous: Mapping[str, RecordedCall]) -> No
                     _mark(calls, call.outcome)
 
 
-def _open_streams(previous: Mapping[str, RecordedCall]) -> Iterable[dict[int, RecordedCall]]:
-    """For each stream: the number of a message -> the record of its newest copy."""
+def _open_drafts(previous: Mapping[str, RecordedCall]) -> dict[str, dict[str, Any]]:
+    """Series of a stream -> the parameters of the message that its draft would be."""
+    places = ((place.partition(":"), call.outcome) for place, call in previous.items())
+    return {
+        series: outcome
+        for (series, _, rest), outcome in places
+        if rest == DRAFT and outcome and f"{series}:{END}" not in previous
+    }
+
+
+def _open_streams(previous: Mapping[str, RecordedCall]) -> Iterable[tuple[str, dict[int, RecordedCall]]]:
+    """For each stream: its series, and the number of a message -> the record of its newest copy."""
     found: dict[str, dict[tuple[int, int], RecordedCall]] = defaultdict(dict)
     for place, call in previous.items():
         series, _, rest = place.partition(":")
         if (match := PLACE.fullmatch(rest)) and call.is_done and call.outcome and f"{series}:{END}" not in previous:
             found[series][int(match[1]), int(match[2])] = call
-    for _, copies in sorted(found.items()):
-        yield {number: call for (number, _), call in sorted(copies.items(), key=lambda each: each[0])}
+    for series, copies in sorted(found.items()):
+        yield series, {number: call for (number, _), call in sorted(copies.items(), key=lambda each: each[0])}
 
 
 def _delete(calls: Calls, message: dict[str, Any]) -> None:
@@ -270,16 +306,20 @@ def _delete(calls: Calls, message: dict[str, Any]) -> None:
 
 
 def _mark(calls: Calls, message: dict[str, Any]) -> None:
-    text = message.get("text", "")
-    while units(text + MARK) > LIMIT:
-        text = text[:-1]
+    text = _marked(message.get("text", ""))
     if ephemeral := ephemeral_sent(message):
-        calls.call("editEphemeralMessageText", **ephemeral, text=text + MARK)
+        calls.call("editEphemeralMessageText", **ephemeral, text=text)
         return
     calls.call(
         "editMessageText",
         chat_id=message["chat"]["id"],
         message_id=message["message_id"],
         business_connection_id=message.get("business_connection_id"),
-        text=text + MARK,
+        text=text,
     )
+
+
+def _marked(text: str) -> str:
+    while units(text + MARK) > LIMIT:
+        text = text[:-1]
+    return text + MARK

@@ -50,6 +50,7 @@ class Stream:
         update: dict[str, Any],
         first_chars: int,
         tokens: AsyncIterable[str] | None = None,
+        can_stop: bool = False,
         /,
         *,
         draft: bool = False,
@@ -71,7 +72,7 @@ class Stream:
             pace,
             parse_mode=options.get("parse_mode"),
             typing=_typing(target, options),
-            draft=_draft(update, target, number) if draft else None,
+            draft=_draft(update, target, number, can_stop) if draft else None,
         )
         self._is_open = self._is_closing = False
         self._driver: threading.Thread | asyncio.Task[None] | None = None
@@ -242,13 +243,14 @@ def _typing(target: dict[str, Any], options: dict[str, Any]) -> dict[str, Any] |
     return {k: v for k, v in target.items() if k != "direct_messages_topic_id"} | {"action": "typing"}
 
 
-def _draft(update: dict[str, Any], target: dict[str, Any], number: int) -> dict[str, Any] | None:
-    """The parameters of sendMessageDraft; None where Telegram has no drafts."""
+def _draft(update: dict[str, Any], target: dict[str, Any], number: int, can_stop: bool) -> dict[str, Any] | None:
+    """The parameters of sendMessageDraft; None where Telegram has no drafts. `can_stop` shows a Stop button."""
     chat = target["chat_id"]
     if not isinstance(chat, int) or chat < 0 or target.keys() - {"chat_id", "message_thread_id"}:
         return None
     number_of_update = update.get("update_id", crc32(repr(update).encode()))  # a timer has none
-    return {**target, "draft_id": (int(number_of_update) * DRAFTS + number) % 0x7FFFFFFF + 1}
+    named = {**target, "draft_id": (int(number_of_update) * DRAFTS + number) % 0x7FFFFFFF + 1}
+    return named | ({"can_stop": True} if can_stop else {})
 
 
 log = logging.getLogger(__name__)
@@ -382,6 +384,8 @@ class Feed:
             return self.messages.attempt(number, piece.text)
         if isinstance(answer, Sent):
             self._drafted, self._redraft_s = piece.text, time.monotonic() + times.DRAFT_S
+            if "can_stop" in self._draft:
+                self.messages.record_draft(piece.text)
         return answer
 
     # -- the end

@@ -145,21 +145,23 @@ def test_the_holder_is_told(client: Redis, store: Store) -> None:
 
 
 def test_nothing_joins_a_stopped_group(client: Redis, store: Store) -> None:
-    # Given a stopped group
+    # Given a stopped group that runs, and nothing behind it: the message that stops is held
     seed(client, state_with(leased(A, "a", group=GROUP, body=f"\x1dbody of {A}")))
-    message = NewMessage(B, "q", f"body of {B}", ["a"], group=INTERRUPTING)
-    store.append([message._replace(stops=True)])
-    assert read(client).messages[B].state == "waiting"
-    # When messages of the group arrive, also while it runs
+    assert store.append([stopping(C, once=("1", 12))], hold_ms=LEASE_MS).held == 1
     assert lease(store) == [(A, True, 1)]
-    store.append([message._replace(id=C)])
-    # Then they are the next group
+    # When a message of the group arrives
+    message = NewMessage(B, "q", f"body of {B}", ["a"], group=INTERRUPTING)
+    store.append([message])
+    # Then it is the next group
     state = read(client)
-    assert (state.messages[A].state, state.messages[A].size, state.messages[B].size) == ("leased", 1, 2)
-    # And a shield of the run that ends it changes nothing
-    held = client.hget(keys.message(A), "fence") or b""
-    assert store.shield(A, held.decode(), shielded=True) is Shielded.DONE
-    assert store.shield(A, held.decode(), shielded=False) is Shielded.DONE
+    assert [(state.messages[each].state, state.messages[each].size) for each in (A, B)] == [
+        ("leased", 1),
+        ("waiting", 1),
+    ]
+    # And a shield of the run that ends the first one changes nothing
+    held = (client.hget(keys.message(A), "fence") or b"").decode()
+    assert store.shield(A, held, shielded=True) is Shielded.DONE
+    assert store.shield(A, held, shielded=False) is Shielded.DONE
     assert read(client).messages[A].size == 1
 
 
