@@ -16,7 +16,6 @@ from tests.support.waiting import until
 PLAIN, COROUTINES = "tests.support.talking_bot:bot_stopped", "tests.support.talking_bot:bot_async_stopped"
 CELLS = [(PLAIN, "prefork"), (PLAIN, "threads"), (PLAIN, "gevent"), (COROUTINES, "prefork"), (COROUTINES, "threads")]
 BUTTON: dict[str, Any] = {
-    "update_id": 0,
     "stopped_message_generation": {"chat": {"id": 7, "type": "private"}, "draft_id": 1},
 }
 

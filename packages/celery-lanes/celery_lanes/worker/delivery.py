@@ -22,7 +22,6 @@ from celery_lanes.errors import Interrupted, LeaseLost
 from celery_lanes.leases import DELAYED, DONE, GONE, INTERRUPTED, RELEASED
 from celery_lanes.protocol import Outcome, PreviousCall, Read, Shielded, Store, Write, envelope, keys, plain
 from celery_lanes.runtime import clock, threads
-from celery_lanes.runtime.threads import run_blocking
 from celery_lanes.worker.journal import AppLanes, Journal
 
 logger = get_logger(__name__)
@@ -371,8 +370,6 @@ def delivery_from(lane: dict[str, Any], tag: str, lanes: RunLanes) -> Delivery:
     )
 
 
-#: How long a run waits for the first subscription of its process. Without one, the renewals find its interrupt.
-_SUBSCRIBED_WITHIN_S = 1.0
 #: The pause after an error.
 _AGAIN_AFTER_S = 1.0
 #: How long to wait for a message before the connection is checked.
@@ -401,7 +398,8 @@ class InterruptListener:
         """Call `interrupt` when the run with this tag, which was handed out no earlier than `handed_out_s`
         (clock.now_s), is interrupted: on another thread, or now if it has been.
 
-        False: it may have been interrupted before this process listened, so the caller checks the lease.
+        False: it may have been interrupted before this process listened, so the caller checks the lease. A process that
+        does not listen yet checks the leases of its runs when it does.
         """
         with self._lock:
             self._runs[tag] = interrupt
@@ -409,22 +407,14 @@ class InterruptListener:
             starts, self._is_started = not self._is_started, True
         if starts:
             threads.start_thread(self._listen)
-        if self._subscribed_s == inf and not self._is_failing:
-            run_blocking(self._wait_until_subscribed)
         if is_early:
             interrupt()
-        return self._subscribed_s < handed_out_s
+        return self._subscribed_s == inf or self._subscribed_s < handed_out_s
 
     def forget(self, tag: str) -> None:
         """The run has ended."""
         with self._lock:
             self._runs.pop(tag, None)
-
-    def _wait_until_subscribed(self) -> None:
-        signal = threads.Signal()
-        for _ in range(round(_SUBSCRIBED_WITHIN_S / 0.01)):
-            if self._subscribed_s < inf or self._is_failing or signal.wait(0.01):
-                return
 
     def _listen(self) -> None:
         pause = threads.Signal()
