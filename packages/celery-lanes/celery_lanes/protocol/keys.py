@@ -40,6 +40,8 @@ OVERFLOW = "lanes:overflow:"
 STAGED = "lanes:staged:"
 #: hash: <owner>, a newline, <name> of a schedule -> what its owner keeps of it, such as its last occurrence
 SCHEDULES = "lanes:schedules"
+#: hash: key of a lane -> its note: a text that a commit has left for the runs of the messages behind it
+NOTES = "lanes:notes"
 #: hash: id of a leased message, or of one that was leased -> its successor (lua/lib/places.lua): queue, lanes and
 #: stored message, joined by tabs
 SUCCESSORS = "lanes:successors"

@@ -167,7 +167,23 @@ class MoveTimer:
     lanes: Sequence[str] = ()
 
 
-Write = Set | Delete | Move | Add | Push | SetTimer | CancelTimer | MoveTimer
+@dataclass(frozen=True, slots=True)
+class SetNote:
+    """A write of a commit: the note of a lane, which later runs of messages whose first lane it is find in their
+    delivery, until another commit changes it. None deletes it. At most 256 bytes, without control characters.
+    """
+
+    lane: str
+    text: str | None
+
+    def __post_init__(self) -> None:
+        if self.text is not None and not _is_text(self.text):
+            raise ValueError(
+                f"{self.text!r:.100} is not a note: use 1 to {MOST_KEY_BYTES} bytes, no control characters"
+            )
+
+
+Write = Set | Delete | Move | Add | Push | SetTimer | CancelTimer | MoveTimer | SetNote
 
 
 def only_seen(scope: str, number: int) -> NewMessage:
@@ -194,6 +210,8 @@ def write_row(write: Write) -> tuple[Argument, ...]:
     if isinstance(write, MoveTimer):
         fields = _join_fields(write.id, write.queue, joined_lanes(write.lanes), write.stored)
         return "assign", timer_key(write.owner, write.name), fields, timer_key(write.to, write.name)
+    if isinstance(write, SetNote):
+        return "note", write.lane, write.text or "", 0
     if isinstance(write, CancelTimer):
         return "cancel", timer_key(write.owner, write.name), "", 0
     return "delete", write.key, "", 0

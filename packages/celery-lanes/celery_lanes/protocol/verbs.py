@@ -206,6 +206,7 @@ class Leased(NamedTuple):
     stored: bytes
     interrupted: int = 0  # how often a newer message has ended its run
     is_stopped: bool = False
+    note: str = ""  # of its first lane
 
     @property
     def is_first(self) -> bool:
@@ -276,7 +277,10 @@ def _fetched(answer: list[Any]) -> Fetched:
     values = iter(flat)
     leased = []
     for id_, fence, queue, waited, past, stored in zip(*[values] * 6, strict=True):
-        died, failed, parked, replayed, alive, interrupted, stopped = map(int, past.split()) if past else _NO_PAST
+        known, note = past.split(b" ", 7), ""
+        if len(known) == 8:
+            note = known.pop().decode()
+        died, failed, parked, replayed, alive, interrupted, stopped = map(int, known) if past else _NO_PAST
         leased.append(
             Leased(
                 id_.decode(),
@@ -291,6 +295,7 @@ def _fetched(answer: list[Any]) -> Fetched:
                 stored,
                 interrupted,
                 stopped == 1,
+                note,
             )
         )
     due_s = None if due_ms < 0 else due_ms / 1000

@@ -220,6 +220,8 @@ def unpack(leased: Leased, deadline_s: float) -> dict[str, Any]:
         lane["interrupted"] = leased.interrupted
     if leased.is_stopped:
         lane["stopped"] = True
+    if leased.note:
+        lane["note"] = leased.note
     if collected:
         lane["bodies"] = [each.partition(b"\n")[2].decode() for each in collected]
     return envelope.unpack(

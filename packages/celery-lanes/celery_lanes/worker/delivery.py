@@ -63,6 +63,8 @@ class Delivery:
     is_replayed: bool = False
     #: A newer message has stopped the message, which is only to be ended: LaneTask.on_stopped is called.
     is_stopped: bool = False
+    #: The note of the message's first lane (SetNote), as it was at the hand-out; empty: there is none.
+    note: str = ""
     #: The lease was valid when the run began.
     is_started: bool = field(default=False, init=False)
     #: A newer message has ended this run: nothing that it still does has an effect. Set by another thread.
@@ -367,6 +369,7 @@ def delivery_from(lane: dict[str, Any], tag: str, lanes: RunLanes) -> Delivery:
         interrupted=lane.get("interrupted", 0),
         is_replayed=lane.get("replayed_s") is not None,
         is_stopped=lane.get("stopped", False),
+        note=lane.get("note", ""),
     )
 
 

@@ -32,6 +32,7 @@ from celery_lanes.protocol import (
     Noted,
     Outcome,
     Set,
+    SetNote,
     SetTimer,
     Shielded,
     Store,
@@ -108,6 +109,7 @@ some_writes = st.lists(
         st.builds(Delete, a_kept_key),
         st.builds(Move, a_kept_key, a_kept_key),
         st.builds(CancelTimer, an_owner, a_name),
+        st.builds(SetNote, st.sampled_from("abcd"), st.sampled_from(["a question", "another", None])),
         st.builds(
             MoveTimer,
             an_owner,
@@ -265,6 +267,7 @@ class LanesMachine(RuleBasedStateMachine):
         assert (message.replayed_s is None) == (item.replayed is None)
         assert (message.stored, message.interrupted) == (item.body.encode(), item.interrupted)
         assert message.is_stopped == (item.stopped is not None)
+        assert message.note == self.model.notes.get(item.lanes[0] if item.lanes else "", "")
         self.model.hand_out(item, holder)
         self.hand_outs.append((message.id, message.fence))
 
@@ -464,6 +467,7 @@ class LanesMachine(RuleBasedStateMachine):
                     Delete(KEPT + "y"),
                     SetTimer("me", "x", "late", "q", b""),
                     CancelTimer("me", "y"),
+                    SetNote("a", "late"),
                 ],
             ),
             "release": lambda: self.store.release([(message_id, fence)]),

@@ -9,9 +9,10 @@
 -- Returns {lost ids, ready messages left (0, 1, or 2: only of `last` queues, without room), suspects left (0 or 1), ms
 --       until the next group or timer is due (-1: none), then for each message handed out
 --       id, fence, queue, ms since its append or replay, past, stored}; `past` is empty if nothing is known of earlier
---       runs. Otherwise: how often a worker died with it, how often it failed, whether it is parked (0 or 1), ms since
+--       runs, and its first lane has no note. Otherwise: how often a worker died with it, how often it failed, whether it is parked (0 or 1), ms since
 --       its replay (-1: never) and since the last sign of life of a holder that died with it (-1: none, or a run has
---       ended since), how often it was interrupted, whether it is stopped (0 or 1)
+--       ended since), how often it was interrupted, whether it is stopped (0 or 1), and the note of its first lane,
+--       if there is one
 local holder, lease_ms, room, budget, max_deaths, holding, first, last, last_room, times, settles = unpack(ARGV, 1, 11)
 room, budget, holding, first = tonumber(room), tonumber(budget), tonumber(holding), tonumber(first)
 last, last_room = tonumber(last), tonumber(last_room)
@@ -29,19 +30,28 @@ local function past_of(id, fence)
   return fence and redis.call('HMGET', MESSAGE .. id, unpack(fields)) or NO_PAST
 end
 
-local function format_past(past)
+local is_any_noted -- nil until it is asked
+
+-- Returns the note of the first lane of a message, false if there is none.
+local function note_of(id)
+  if is_any_noted == nil then is_any_noted = is_special(NOTES) end
+  local lane = is_any_noted and string.match(redis.call('HGET', MESSAGE .. id, 'lanes') or '', '^[^\n]+')
+  return lane and redis.call('HGET', NOTES, lane)
+end
+
+local function format_past(past, note)
   local died, failed, parked, replayed, alive, interrupted, _, stopped = unpack(past, 1, 8)
-  if not (died or failed or parked or replayed or alive or interrupted or stopped) then return '' end
+  if not (died or failed or parked or replayed or alive or interrupted or stopped or note) then return '' end
   local function ago(at_ms) return at_ms and math.max(now_ms - at_ms, 0) or -1 end
   local known = { died or 0, failed or 0, parked and 1 or 0, ago(replayed), ago(alive) }
   known[6], known[7] = interrupted or 0, stopped and 1 or 0
-  return string.format('%d %d %d %d %d %d %d', unpack(known))
+  return string.format('%d %d %d %d %d %d %d', unpack(known)) .. (note and ' ' .. note or '')
 end
 
 -- Adds a message to the reply, without its body, which `attach_bodies` adds.
 local function lease(id, queue, record, past, holder, until_ms)
   local fence, n, at = next_fence(record[2]), #leases, #reply
-  local described = format_past(past) -- this and the next line may fail: nothing is changed before
+  local described = format_past(past, note_of(id)) -- this and the next line may fail: nothing is changed before
   local waited_ms = math.max(now_ms - (record[3] or now_us) / 1000, 0) -- since seq, in µs: when it got its place
   redis.call('HSET', MESSAGE .. id, 'state', 'leased', 'fence', fence, 'holder', holder)
   if past[7] then redis.call('HDEL', MESSAGE .. id, 'open') end

@@ -10,7 +10,19 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from celery_lanes.protocol import Begun, CancelTimer, Delete, Group, Move, MoveTimer, Noted, Set, SetTimer, Write
+from celery_lanes.protocol import (
+    Begun,
+    CancelTimer,
+    Delete,
+    Group,
+    Move,
+    MoveTimer,
+    Noted,
+    Set,
+    SetNote,
+    SetTimer,
+    Write,
+)
 from celery_lanes.protocol.keys import timer as timer_key
 from tests.lanes.protocol.lua.model.journals import ModelJournal
 from tests.lanes.protocol.lua.model.state import (
@@ -89,6 +101,8 @@ class Model:
     timers: dict[str, TimerState] = field(default_factory=dict)
     #: owner and name of a schedule -> its record
     schedules: dict[str, str] = field(default_factory=dict)
+    #: lane -> its note
+    notes: dict[str, str] = field(default_factory=dict)
     #: ids of held messages that have joined a group
     absorbed: set[str] = field(default_factory=set)
 
@@ -325,6 +339,9 @@ class Model:
             if isinstance(write, MoveTimer):
                 self.assign(write)
                 continue
+            if isinstance(write, SetNote):
+                self.set_note(write)
+                continue
             name = write.key.removeprefix(KEPT)
             if isinstance(write, Set):
                 self.kept[name] = write.value.decode()
@@ -333,6 +350,11 @@ class Model:
             elif isinstance(write, Delete):
                 self.kept.pop(name, None)
         self.settle(item)
+
+    def set_note(self, write: SetNote) -> None:
+        self.notes.pop(write.lane, None)
+        if write.text:
+            self.notes[write.lane] = write.text
 
     def schedule(self, timer: TimerState) -> None:
         self.timers[timer.key] = timer
@@ -521,4 +543,5 @@ class Model:
         state.held = {f"1:{number}": minutes for number, minutes in self.gaps.items() if minutes is not None}
         state.missing = {"1": self.missing} if self.missing else {}
         state.schedules = dict(self.schedules)
+        state.notes = dict(self.notes)
         return state

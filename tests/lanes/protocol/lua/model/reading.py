@@ -159,6 +159,9 @@ class _Reading:
     def paused(self, _: str, fields: dict[bytes, bytes]) -> None:
         self.state.paused = set(map(text, fields))
 
+    def notes(self, _: str, fields: dict[bytes, bytes]) -> None:
+        self.state.notes = {text(lane): text(note) for lane, note in fields.items()}
+
     def successors(self, _: str, fields: dict[bytes, bytes]) -> None:
         self.state.successors = {text(message_id): text(packed) for message_id, packed in fields.items()}
 
@@ -271,6 +274,7 @@ _FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
     keys.PARKED: (_fields, _Reading.parked),
     keys.TIMES: (_fields, _Reading.times),
     keys.SCHEDULES: (_fields, _Reading.schedules),
+    keys.NOTES: (_fields, _Reading.notes),
     keys.SUCCESSORS: (_fields, _Reading.successors),
     keys.SWEPT: (_string, _Reading.swept),
     keys.IDENTITY: (_string, _Reading.identity),

@@ -124,6 +124,7 @@ class State:
     paused: set[str] = field(default_factory=set)
     times: dict[str, int] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)  # lane -> its note
     schedules: dict[str, str] = field(default_factory=dict)  # <owner>, a newline, <name> -> its record
     #: id -> queue, lanes and stored message, joined by tabs
     successors: dict[str, str] = field(default_factory=dict)
@@ -284,6 +285,7 @@ def _seed_contents(pipe: Any, state: State, now_ms: int) -> None:
     for name, value in _strings(state).items():
         pipe.set(name, value)
     _hash(pipe, keys.SCHEDULES, state.schedules)
+    _hash(pipe, keys.NOTES, state.notes)
     _hash(pipe, keys.SUCCESSORS, state.successors)
     for message_id, kinds in state.errors.items():
         pipe.rpush(keys.errors(message_id), *(json.dumps({"at_ms": now_ms, "type": kind}) for kind in kinds))

@@ -16,6 +16,8 @@ local function write(queue, lanes, what, key, value, time_ms)
     add_to(key, value, time_ms)
   elseif what == 'push' then
     redis.call('RPUSH', key, value)
+  elseif what == 'note' then
+    if value == '' then redis.call('HDEL', NOTES, key) else redis.call('HSET', NOTES, key, value) end
   elseif what == 'cancel' then
     cancel_timer(key)
   elseif what == 'assign' then
