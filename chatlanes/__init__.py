@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import celery_lanes as lanes
     from chatlanes import traces
     from chatlanes.bot import (
+        AskTimeout,
         Bot,
         Context,
         Schedule,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 #: Name -> the module that defines it.
 _PUBLIC = {
+    "AskTimeout": "chatlanes.bot",
     "Bot": "chatlanes.bot",
     "BotApi": "chatlanes.telegram.client",
     "Context": "chatlanes.bot",
@@ -54,6 +56,7 @@ _PUBLIC = {
 _MODULES = {"errors": "chatlanes.telegram.errors", "lanes": "celery_lanes", "traces": "chatlanes.traces"}
 
 __all__ = [
+    "AskTimeout",
     "Bot",
     "BotApi",
     "Context",

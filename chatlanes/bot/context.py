@@ -12,7 +12,7 @@ their calls are refused.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from chatlanes.bot.broadcasting import Broadcasting
 from chatlanes.bot.calls.run_calls import Api, Phase
 from chatlanes.bot.interrupts import Interrupts, PreviousApiCall, Shield
+from chatlanes.bot.once import Once
 from chatlanes.bot.schedules import Occurrence, is_occurrence, occurrence_of
 from chatlanes.bot.session import DEFAULT_PLAN, Session, SessionPlan
 from chatlanes.bot.shorthands import Shorthands
@@ -31,12 +32,12 @@ from chatlanes.bot.timers import DEFAULT_TIMER_PLAN, Migration, Timer, TimerErro
 from chatlanes.updates import ParsedUpdate, is_stale, number, parse, part, text_of
 
 if TYPE_CHECKING:
-    from chatlanes.bot.calls.journal import Uncertain
+    from chatlanes.bot.questions import Question
     from chatlanes.bot.stream import Stream
 
 
 @dataclass(init=False, eq=False, repr=False)
-class Context(Shorthands):
+class Context(Once, Shorthands):
     """One update, or with COLLECT several, passed to the handler. Everything that concerns one update, such as `kind`,
     `message` and `reply`, concerns the newest.
 
@@ -81,6 +82,9 @@ class Context(Shorthands):
     can_stop: bool = False
 
     timer_plan: TimerPlan = DEFAULT_TIMER_PLAN
+
+    question: Question | None = None
+    """The question whose answer this run continues with (`ctx.ask`). None: it begins with an update."""
 
     def __init__(
         self, update: dict[str, Any] | Sequence[dict[str, Any]], api: Api, attempt: int = 1, **fields: Any
@@ -346,39 +350,6 @@ class Context(Shorthands):
             ValueError: The method name or a parameter cannot be sent. TypeError likewise.
         """
         return self.api.call(method, **params)
-
-    def step(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        /,
-        *args: Any,
-        uncertain: Uncertain | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        """Call a function that costs money, or must not be repeated, and record its result: a later run of this update
-        gets the same result without calling it. In a coroutine, and so in a framework's, `await ctx.step(…)`.
-
-        If the function has parameters `key` and `fence`, it gets a key for the receiver's own idempotency, the same in
-        each run, and `ctx.fence`. It must not call the Bot API, except for methods that only read, or another step.
-
-        Args:
-            name: Identifies the step, together with its number among the steps of this name. Letters, digits,
-                `_`, `-` and `.`.
-            function: A function, or a coroutine function in a coroutine. Its result is JSON of at most 1 MiB.
-            args: Its arguments. They are not compared with those of an earlier run.
-            uncertain: `"repeat"` or `"skip"`, instead of UNCERTAIN_CALL: whether to call it again if an earlier run
-                was ended during the call. A skipped step returns None.
-            kwargs: Its keyword arguments.
-
-        Raises:
-            chatlanes.StepError: The result cannot be stored, or the step is used wrongly.
-            celery_lanes.LeaseLost: Another worker may run this update by now. The function was not called.
-            Exception: Whatever the function raises. The step is not done then, and a later run calls it again.
-        """
-        from chatlanes.bot.calls.steps import step
-
-        return step(self, name, function, args, kwargs, uncertain)
 
     def download(self, file: str | dict[str, Any], /, to: Path | str | None = None) -> bytes:
         """The content of a file, by its file_id or by an object that has one: `ctx.download(message["document"])`.

@@ -222,6 +222,14 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
+def is_in_coroutine() -> bool:
+    """True in a coroutine; False in a plain handler that runs as a job on the event loop's thread."""
+    try:
+        return asyncio.current_task() is not None
+    except RuntimeError:
+        return False
+
+
 async def finished(call: asyncio.Future[T]) -> T:
     """The result of a call on another thread. If the caller is cancelled, it still waits for the end of the call;
     otherwise the update could run again meanwhile and make the call twice.

@@ -244,6 +244,14 @@ def find_recipient(run: LaneRun) -> None:
         run.handler = Recipient(run.served, run.ctx.update, run.delivery, run.writes)
 
 
+def take_answer(run: LaneRun) -> None:
+    """An answer to an open question of its lane continues the handler that has asked."""
+    if run.delivery.note or run.ctx.kind == "question_timeout" or run.ctx.data.startswith("chatlanes:"):
+        from chatlanes.tasks import questions  # a bot without questions does not import it
+
+        questions.take(run)
+
+
 def stop(run: LaneRun) -> None:
     """A stopped update: in place of the bot, nothing is called. What its run had streamed is marked before."""
     if run.delivery.is_stopped:
@@ -308,6 +316,16 @@ def wait_for_redis(run: LaneRun) -> None:
         raise run.parking.outage
 
 
+def wait_for_answer(run: LaneRun) -> str | None:
+    """The handler has asked a question."""
+    if "new_question" not in run.ctx.__dict__:
+        return None
+    from chatlanes.tasks import questions
+
+    commit(run.delivery, questions.opened(run))
+    return "asked"
+
+
 def report_timeout(run: Run) -> None:
     is_reported = run.limits is not None and run.limits.is_reported
     if not is_reported and (run.ctx.timed_out or isinstance(run.error, UpdateTimeoutError)):
@@ -354,6 +372,7 @@ STEPS: tuple[Callable[[LaneRun], str | None], ...] = (
     skip,
     move,
     find_recipient,
+    take_answer,
     stop,
     limit,
     call_handler,
@@ -362,6 +381,7 @@ STEPS: tuple[Callable[[LaneRun], str | None], ...] = (
     wait_for_redis,
     report_timeout,
     wait_for_flood,
+    wait_for_answer,
     report_error,
     end_recipient,
     retry_or_bury,

@@ -201,6 +201,13 @@ IN_LUA = (
     ),
     Change("a commit needs no lease", f"{LUA}/commit.lua", "if not queue then return 0 end\n", ""),
     Change("a commit makes its writes and does not settle", f"{LUA}/commit.lua", "settle(id, queue, lanes)\n", ""),
+    Change(
+        "a note is not deleted",
+        f"{LUA}/lib/committing.lua",
+        "redis.call('HDEL', NOTES, key)",
+        "redis.call('HLEN', NOTES)",
+    ),
+    Change("a message has no note", f"{LUA}/turn.lua", "return lane and redis.call('HGET', NOTES, lane)", "return nil"),
     Change("a retry needs no lease", f"{LUA}/retry.lua", "if not check_lease(id, fence) then return 0 end\n", ""),
     Change("a failure is not counted", f"{LUA}/retry.lua", "'failed', 1)", "'failed', 0)"),
     Change(

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import pytest
 from redis import Redis
 
-from celery_lanes.protocol import Kind, Leased, Set, Store, connect, keys, script
+from celery_lanes.protocol import Kind, Leased, Set, SetNote, Store, connect, keys, script
 from chatlanes.bot.calls.journal import _noted
 from chatlanes.bot.calls.run_calls import fingerprint
+from chatlanes.bot.questions import ASKED, Question
 from chatlanes.bot.schedules import ScheduleRecord, owner_of
 from chatlanes.bot.session import encode
 from chatlanes.bot.stored import redis_key
@@ -170,6 +171,14 @@ BROADCAST_KEPT = {
 }
 
 
+def open_question(redis: Redis) -> None:
+    """As ctx.ask leaves it (tasks/questions.py)."""
+    asked = Question("1-1", "hé?", {}, ["Yes"], "pass", 5, [], 3, None, ["No", None])
+    asked.calls = {"1": ["done", "sendMessage:1f", {}, True]}
+    store, id_, fence = run(redis)
+    store.commit(id_, fence, [Set(f"{ASKED}7:1-1", asked.stored()), SetNote("7/chat:5", "1-1")])
+
+
 class Golden(NamedTuple):
     leave: Callable[[Redis], None]
     #: The version of the format, or why it needs none.
@@ -312,6 +321,19 @@ GOLDEN = [
             "flood-rate:7:5": ("hash", {"at": "<us>", "chat": "<us>"}),
             "flood-refused:7": ("set", ["5"]),
             "flood-waits:7": ("zset", {"5": "<ms>"}),
+        },
+    ),
+    Golden(
+        open_question,
+        "none: an older release takes the answer for an ordinary message; a field that a newer one adds has a default",
+        {
+            "asked:7:1-1": (
+                "string",
+                '{"id":"1-1","text":"hé?","params":{},"buttons":["Yes"],"unrelated":"pass","user":5,"updates":[],'
+                '"message_id":3,"timeout_s":null,"answers":["No",null],"calls":{"1":["done","sendMessage:1f",{},true]}}',
+            ),
+            "lanes:notes": ("hash", {"7/chat:5": "1-1"}),
+            **SEEN,
         },
     ),
     Golden(

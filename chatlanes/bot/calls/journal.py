@@ -35,6 +35,10 @@ LONGEST_OUTCOME = 1 << 20
 IN_STEP: ContextVar[str] = ContextVar("step", default="")
 
 
+class AskTimeout(Exception):  # noqa: N818  names a state, like asyncio's
+    """Nobody has answered a question in time."""
+
+
 class StepError(Exception):
     """`ctx.step` was used wrongly, or its result cannot be stored. The message says what to do."""
 
@@ -58,12 +62,29 @@ class CallJournal:
         self._place: str | None = None
         self._may_differ = False
         self._differences: list[str] = []
+        self._replayed: dict[str, RecordedCall] = {}
         #: The places of calls that were skipped, because an earlier run had begun them and left no outcome.
         self.skipped: list[str] = []
 
     def in_series(self, series: str) -> CallJournal:
         """The journal of another series of calls. Calls of the same series in an earlier run are replayed."""
-        return CallJournal(self.run, self._uncertain, series)
+        other = CallJournal(self.run, self._uncertain, series)
+        other._replayed = self._replayed
+        return other
+
+    @property
+    def is_of_hook(self) -> bool:
+        """True for the calls of a hook, which are in a series of their own."""
+        return bool(self._series)
+
+    def replay(self, calls: dict[str, RecordedCall]) -> None:
+        """Answer calls from these first, by their place: a handler that has asked a question made them."""
+        self._replayed.update(calls)
+
+    def outcomes(self) -> dict[str, RecordedCall]:
+        """All calls so far, for `replay` in the run of another message. Raises RedisAway."""
+        self.run.confirm()
+        return {**self._replayed, **self.recorded("")}
 
     def next_series(self, name: str) -> str:
         """A series for the calls of the next object with this name, which is found again by its number."""
@@ -116,7 +137,14 @@ class CallJournal:
             raise ValueError(f"uncertain={policy!r}: use 'repeat' or 'skip'")
         place = self._place or self._next()
         call = JournaledCall(self.run, method, place, f"{method}:{fingerprint}", policy)
-        call.begin(along)
+        found = self._replayed.get(place)
+        if found is not None and found.what == call.what:
+            call.replay(found)
+        elif found is not None:
+            call.was = found.what
+            self._replayed.clear()
+        if call.is_due:
+            call.begin(along)
         if call.is_skipped:
             self.skipped.append(place)
         if call.was and not self._differences and not self._may_differ:
@@ -147,10 +175,11 @@ class RecordedCall(NamedTuple):
     state: str
     what: str
     outcome: Any
+    has_outcome: bool = True
 
     @classmethod
     def of(cls, state: bytes, _fence: bytes, what: bytes, outcome: bytes) -> RecordedCall:
-        return cls(state.decode(), what.decode(), json.loads(outcome) if outcome else None)
+        return cls(state.decode(), what.decode(), json.loads(outcome) if outcome else None, bool(outcome))
 
     @property
     def is_done(self) -> bool:
@@ -184,6 +213,12 @@ class JournaledCall:
         """Call before it is made, and again after `undone`."""
         begun, self.answers = self._journal.begin(self.position, self.what, along)
         self._take(begun)
+
+    def replay(self, found: RecordedCall) -> None:
+        """Take the outcome that the run of another message has recorded."""
+        known = {Kind.DONE.value: Noted.DONE, Kind.REFUSED.value: Noted.REFUSED}
+        outcome = json.dumps(found.outcome).encode() if found.has_outcome else b""
+        self._take(Begun(known.get(found.state, Noted.UNCERTAIN), outcome))
 
     def ensure(self) -> None:
         """Call immediately before it is sent: checks the lease, in Redis if the last check is too old. Raises LeaseLost

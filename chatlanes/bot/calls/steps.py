@@ -8,7 +8,6 @@ interrupted, by a time limit or a newer update. A function that raises is not do
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import re
@@ -23,7 +22,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 from celery_lanes.errors import LanesError, LeaseLost, RedisAway
 from chatlanes.bot.calls.journal import IN_STEP, CallJournal, JournaledCall, StepError, Uncertain
 from chatlanes.bot.calls.run_calls import Api, Calls, Lifecycle
-from chatlanes.bot.event_loop import blocking_executor, finished, is_async
+from chatlanes.bot.event_loop import blocking_executor, finished, is_async, is_in_coroutine
 from chatlanes.bot.session import SessionError, check_keys, encode
 from chatlanes.bot.stored import Stored
 
@@ -63,7 +62,7 @@ class Unrecorded:
 
     def result(self) -> Any:
         """The function's result, or in a coroutine an awaitable of it."""
-        if _in_coroutine():
+        if is_in_coroutine():
             return self._awaited()
         if is_async(self.function):
             raise StepError(
@@ -214,14 +213,6 @@ def _wanted(function: Callable[..., Any], args: Any, kwargs: Any, known: dict[st
         for name, parameter in signature.parameters.items()
         if name in known and name not in given and parameter.kind in named
     }
-
-
-def _in_coroutine() -> bool:
-    """True in a coroutine; False in a plain handler that runs as a job on the event loop's thread."""
-    try:
-        return asyncio.current_task() is not None
-    except RuntimeError:
-        return False
 
 
 def _is_undone(error: BaseException) -> bool:

@@ -79,6 +79,7 @@ LEFT_WHEN_SETTLED = (
     keys.SEEN,
     keys.LAST,
     keys.MISSING,
+    keys.NOTES,
     keys.SWEPT,
     keys.IDENTITY,
     KEPT,

@@ -9,10 +9,10 @@
 -- Returns {lost ids, ready messages left (0, 1, or 2: only of `last` queues, without room), suspects left (0 or 1), ms
 --       until the next group or timer is due (-1: none), then for each message handed out
 --       id, fence, queue, ms since its append or replay, past, stored}; `past` is empty if nothing is known of earlier
---       runs, and its first lane has no note. Otherwise: how often a worker died with it, how often it failed, whether it is parked (0 or 1), ms since
---       its replay (-1: never) and since the last sign of life of a holder that died with it (-1: none, or a run has
---       ended since), how often it was interrupted, whether it is stopped (0 or 1), and the note of its first lane,
---       if there is one
+--       runs, and its first lane has no note. Otherwise: how often a worker died with it, how often it failed, whether
+--       it is parked (0 or 1), ms since its replay (-1: never) and since the last sign of life of a holder that died
+--       with it (-1: none, or a run has ended since), how often it was interrupted, whether it is stopped (0 or 1),
+--       and the note of its first lane, if there is one
 local holder, lease_ms, room, budget, max_deaths, holding, first, last, last_room, times, settles = unpack(ARGV, 1, 11)
 room, budget, holding, first = tonumber(room), tonumber(budget), tonumber(holding), tonumber(first)
 last, last_room = tonumber(last), tonumber(last_room)

@@ -1,0 +1,83 @@
+"""The parts of a context that a handler does once, however often it runs: paid calls and questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from chatlanes.bot.calls.journal import Uncertain
+
+
+class Once:
+    """Mixed into Context."""
+
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        uncertain: Uncertain | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Call a function that costs money, or must not be repeated, and record its result: a later run of this update
+        gets the same result without calling it. In a coroutine, and so in a framework's, `await ctx.step(…)`.
+
+        If the function has parameters `key` and `fence`, it gets a key for the receiver's own idempotency, the same in
+        each run, and `ctx.fence`. It must not call the Bot API, except for methods that only read, or another step.
+
+        Args:
+            name: Identifies the step, together with its number among the steps of this name. Letters, digits,
+                `_`, `-` and `.`.
+            function: A function, or a coroutine function in a coroutine. Its result is JSON of at most 1 MiB.
+            args: Its arguments. They are not compared with those of an earlier run.
+            uncertain: `"repeat"` or `"skip"`, instead of UNCERTAIN_CALL: whether to call it again if an earlier run
+                was ended during the call. A skipped step returns None.
+            kwargs: Its keyword arguments.
+
+        Raises:
+            chatlanes.StepError: The result cannot be stored, or the step is used wrongly.
+            celery_lanes.LeaseLost: Another worker may run this update by now. The function was not called.
+            Exception: Whatever the function raises. The step is not done then, and a later run calls it again.
+        """
+        from chatlanes.bot.calls.steps import step
+
+        return step(self, name, function, args, kwargs, uncertain)  # type: ignore[arg-type]
+
+    def ask(
+        self,
+        text: str,
+        /,
+        *,
+        buttons: Sequence[str] = (),
+        timeout: float | None = None,
+        unrelated: Literal["pass", "remind"] = "pass",
+        default: Any = ...,
+        **params: Any,
+    ) -> Any:
+        """Ask the user, and return the answer. In a coroutine, and so in a framework's, `await ctx.ask(…)`.
+
+        The handler ends here. It is called again from its start when the user answers, on any worker, and gets the
+        outcomes of the calls, steps and questions that it has made so far without repeating them. What it stages, such
+        as its session and timers, takes effect when it ends.
+
+        Args:
+            text: The question, sent with sendMessage.
+            buttons: The possible answers, shown as buttons below the question. Without any, the answer is the text of
+                the user's next message.
+            timeout: Seconds after which the question is closed.
+            unrelated: What happens to a message that is not an answer: `"pass"` gives it to the bot, `"remind"` sends
+                the question again instead. Commands, and updates of other kinds, are always given to the bot.
+            default: Returned after the timeout, instead of raising AskTimeout.
+            params: Other parameters of sendMessage, such as `parse_mode`.
+
+        Raises:
+            chatlanes.AskTimeout: Nobody has answered in time.
+            LookupError: The update did not come through a lane.
+            ValueError: `unrelated` is none of these.
+        """
+        from chatlanes.bot.questions import NOTHING, ask
+
+        given = NOTHING if default is ... else default
+        return ask(self, text, buttons, timeout, unrelated, given, params)  # type: ignore[arg-type]

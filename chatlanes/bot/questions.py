@@ -1,0 +1,207 @@
+"""ctx.ask: a question to the user, whose handler ends now and is called again when the user answers.
+
+Guarantees that no process waits for the answer, that the handler is called again from its start, in the place of the
+answer in its lane, with the outcome of each call, step and question that it has made so far, and that nothing which it
+stages (session, timers, broadcasts) takes effect before it ends. A chat has one open question: a newer one closes it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Coroutine, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any, Literal, Protocol
+
+from chatlanes.bot.calls.journal import AskTimeout, RecordedCall
+from chatlanes.bot.calls.run_calls import Api, Calls
+from chatlanes.bot.event_loop import blocking_executor, finished, is_in_coroutine
+from chatlanes.bot.shorthands import Shorthands
+from chatlanes.bot.stored import Stored
+from chatlanes.telegram.flood import ParkUpdate
+from chatlanes.updates import parse
+
+#: The kind of the update that says that the time for an answer is over.
+KIND = "question_timeout"
+#: callback_data: PREFIX, the id of the question, a colon, and the number of the button.
+PREFIX = "chatlanes:"
+#: <bot id>:<id of the question>: string: a Question as JSON
+ASKED = "asked:"
+
+Unrelated = Literal["pass", "remind"]
+NOTHING: Any = object()
+
+
+class Asked(ParkUpdate):
+    """Ends a handler that has asked a question. Handlers must not catch it."""
+
+
+@dataclass
+class Question:
+    """An open question, as it is stored. `calls`: the outcomes so far of the handler's calls and steps, by place.
+    `answers`: those of its earlier questions. `user`: who may answer; None: everybody.
+    """
+
+    id: str
+    text: str
+    params: dict[str, Any]
+    buttons: list[str]
+    unrelated: Unrelated
+    user: int | None
+    updates: list[dict[str, Any]]
+    message_id: int | None = None
+    timeout_s: float | None = None
+    answers: list[str | None] = field(default_factory=list)
+    calls: dict[str, list[Any]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, stored: bytes) -> Question:
+        return cls(**json.loads(stored))
+
+    def stored(self) -> bytes:
+        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+    def recorded(self) -> dict[str, RecordedCall]:
+        return {place: RecordedCall(*call) for place, call in self.calls.items()}
+
+    def all_params(self) -> dict[str, Any]:
+        """The parameters with which it is sent."""
+        if not self.buttons:
+            return self.params
+        rows = [[{"text": each, "callback_data": f"{PREFIX}{self.id}:{n}"}] for n, each in enumerate(self.buttons)]
+        return {**self.params, "reply_markup": {"inline_keyboard": rows}}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What an update means for the open question. `answer`: None: the time for it is over."""
+
+    what: Literal["answer", "old", "foreign", "remind", "unrelated"]
+    answer: str | None = None
+
+
+def judge(question: Question | None, updates: Sequence[dict[str, Any]], texts: Sequence[str]) -> Verdict:
+    """`texts`: of all the updates, of which the newest decides."""
+    parsed = parse(updates[-1])
+    is_theirs = question is not None and question.user in (None, parsed.user)
+    if parsed.kind == KIND:
+        return Verdict("answer" if question and parsed.body.get("name") == question.id else "old")
+    if (data := str(parsed.body.get("data") or "")).startswith(PREFIX):
+        id_, _, number = data.removeprefix(PREFIX).rpartition(":")
+        if question is None or id_ != question.id or not (number.isdecimal() and int(number) < len(question.buttons)):
+            return Verdict("old")
+        return Verdict("answer", question.buttons[int(number)]) if is_theirs else Verdict("foreign")
+    if question is None or not is_theirs or parsed.kind != "message":
+        return Verdict("unrelated")
+    text = "\n".join(texts)
+    if text.startswith("/"):
+        return Verdict("unrelated")
+    if text and (not question.buttons or text in question.buttons):
+        return Verdict("answer", text)
+    return Verdict("remind" if question.unrelated == "remind" else "unrelated")
+
+
+class Owner(Protocol):
+    """What a question needs of its context."""
+
+    update: dict[str, Any]
+    updates: Sequence[dict[str, Any]]
+    api: Api
+    stored: Stored | None
+    question: Question | None
+
+    @property
+    def user_id(self) -> int | None: ...
+
+
+def ask(
+    ctx: Owner,
+    text: str,
+    buttons: Sequence[str],
+    timeout_s: float | None,
+    unrelated: Unrelated,
+    default: Any,
+    params: dict[str, Any],
+) -> Any:
+    """The answer, or in a coroutine an awaitable of it. The arguments are those of Context.ask."""
+    _check(buttons, timeout_s, unrelated, params)
+    if ctx.stored is None or not isinstance(ctx.api, Calls) or ctx.api.journal is None:
+        raise LookupError("ctx.ask needs an update that came through a lane")
+    if ctx.api.journal.is_of_hook or "broadcast" in ctx.update:
+        raise LookupError("ctx.ask works in a handler, not in a hook or in the handler of a broadcast")
+    former = ctx.question
+    number = ctx.__dict__["asked"] = ctx.__dict__.get("asked", 0) + 1
+    question = Question(
+        id=f"{_series(ctx, ctx.stored)}-{number}",
+        text=text,
+        params=params,
+        buttons=[*buttons],
+        unrelated=unrelated,
+        user=ctx.user_id,
+        updates=[*ctx.updates],
+        timeout_s=timeout_s,
+        answers=[] if former is None else former.answers,
+    )
+    question.stored()  # raises TypeError for a parameter that cannot be stored, before it is sent
+    if is_in_coroutine():
+        return _ask_soon(ctx, question, number, default, ctx.api)
+    _send(ctx, question, ctx.api)
+    return _answer(ctx, question, number, default)
+
+
+def _ask_soon(ctx: Owner, question: Question, number: int, default: Any, calls: Calls) -> Coroutine[Any, Any, Any]:
+    api = calls.reserved("sendMessage")
+
+    async def awaited() -> Any:
+        with calls.life.tracked():
+            await finished(blocking_executor().call(partial(_send, ctx, question, api)))
+        return _answer(ctx, question, number, default)
+
+    return awaited()
+
+
+def _series(ctx: Owner, stored: Stored) -> str:
+    """The same for all questions of a handler, and in each of its runs."""
+    if ctx.question is not None:
+        return ctx.question.id.rpartition("-")[0]
+    return str(ctx.update.get("update_id", stored.message_id.partition(":")[2].replace(":", "-")))
+
+
+class _Reply(Shorthands):
+    """A reply to the update of a context, whether that is one of a coroutine or not."""
+
+    def __init__(self, ctx: Owner, api: Api) -> None:
+        self._parsed, self._api = parse(ctx.update), api
+
+    def call(self, method: str, /, **params: Any) -> Any:
+        return self._api.call(method, **params)
+
+
+def _send(ctx: Owner, question: Question, api: Api) -> None:
+    """Send it, or get what the run that sent it has got."""
+    sent = _Reply(ctx, api).reply(question.text, **question.all_params())
+    question.message_id = sent.get("message_id") if isinstance(sent, dict) else None
+
+
+def _check(buttons: Sequence[str], timeout_s: float | None, unrelated: str, params: dict[str, Any]) -> None:
+    """Raises ValueError."""
+    if unrelated not in ("pass", "remind"):
+        raise ValueError(f"unrelated={unrelated!r}: use 'pass' or 'remind'")
+    if isinstance(buttons, str) or not all(isinstance(each, str) and each for each in buttons):
+        raise ValueError(f"buttons={buttons!r:.100}: use a list of texts")
+    if buttons and "reply_markup" in params:
+        raise ValueError("ctx.ask: give buttons or a reply_markup, not both")
+    if timeout_s is not None and not timeout_s > 0:
+        raise ValueError(f"timeout={timeout_s!r}: use seconds above 0")
+
+
+def _answer(ctx: Owner, question: Question, number: int, default: Any) -> Any:
+    if number > len(question.answers):
+        ctx.__dict__["new_question"] = question
+        raise Asked(f"question {question.id} waits for its answer")
+    answer = question.answers[number - 1]
+    if answer is not None:
+        return answer
+    if default is NOTHING:
+        raise AskTimeout(f"nobody has answered in {question.timeout_s:.0f} s: {question.text[:100]!r}")
+    return default

@@ -1,0 +1,131 @@
+"""The runs of questions (bot/questions.py): what opens one, and what an update means for the open one.
+
+The run of the answer continues the handler that has asked, with its updates and the outcomes of its calls. The question
+is closed by the commit of that run, so a crash at any point runs the same answer again. The note of the lane is the id
+of its open question: a bot without questions pays nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Protocol
+
+from celery.exceptions import Ignore
+from celery.utils.log import get_task_logger
+
+import celery_lanes as lanes
+from celery_lanes.protocol import Delete, Set, SetNote, Write
+from celery_lanes.runtime.threads import run_blocking
+from chatlanes.bot.calls.run_calls import Calls
+from chatlanes.bot.context import Context
+from chatlanes.bot.questions import ASKED, KIND, Question, Verdict, judge
+from chatlanes.bot.stored import Stored
+from chatlanes.bot.timers import Timers
+from chatlanes.tasks.bots import ServedBot
+from chatlanes.telegram import BotApiError
+from chatlanes.telegram.flood import Parking
+
+logger = get_task_logger(__name__)
+
+
+class LaneRun(Protocol):
+    """The run of an update (update.py)."""
+
+    served: ServedBot
+    ctx: Context
+    handler: Callable[[Context], object] | None
+    delivery: lanes.Delivery
+    parking: Parking
+    writes: list[Write]
+
+
+def take(run: LaneRun) -> None:
+    """Find out what the update of the run means for the open question of its lane, and let the run do that."""
+    ctx = run.ctx
+    question, lane = _open_question(run)
+    verdict = judge(question, ctx.updates, ctx.texts)
+    if verdict.what == "unrelated":
+        return
+    calls = ctx.api.in_series("question/", ctx.api.life) if isinstance(ctx.api, Calls) else ctx.api
+    before = replace(ctx, api=calls)
+    if verdict.what != "answer" or question is None:
+        run.handler = lambda _: run_blocking(lambda: _reply(before, question, verdict))
+        return
+    question.answers.append(verdict.answer)
+    run.ctx = replace(ctx, update=question.updates[-1], updates=question.updates, question=question)
+    if isinstance(ctx.api, Calls) and ctx.api.journal is not None:
+        ctx.api.journal.replay(question.recorded())
+    run.writes += _closing(run, question, lane)
+
+    def continued(ctx: Context) -> Any:
+        run_blocking(lambda: _reply(before, question, verdict))
+        return run.served.bot_for(ctx)(ctx)
+
+    run.handler = continued
+
+
+def opened(run: LaneRun) -> list[Write]:
+    """The writes that open the question which the run has asked, and close the one that was open."""
+    ctx = run.ctx
+    question: Question = ctx.__dict__["new_question"]
+    assert isinstance(ctx.api, Calls)  # noqa: S101  Context.ask checks it
+    assert ctx.api.journal is not None  # noqa: S101
+    question.calls = {place: [*call] for place, call in ctx.api.journal.outcomes().items() if _is_of_handler(place)}
+    former, lane = _open_question(run)
+    timers = Stored(run.delivery, run.parking)
+    writes: list[Write] = [] if former is None else _closing(run, former, lane)
+    writes += [Set(_key(run, question.id), question.stored()), SetNote(lane, question.id)]
+    if question.timeout_s is not None:
+        after_ms = round(question.timeout_s * 1000)
+        Timers(ctx.update, ctx.timer_plan, timers).stage(timers, KIND, question.id, {}, None, after_ms)
+    return [*writes, *timers.writes]
+
+
+def _is_of_handler(place: str) -> bool:
+    """False for the calls of a hook, of an interrupted run, and of an answer to a question."""
+    return " " not in place and ("/" not in place or place.startswith("step/"))
+
+
+def _open_question(run: LaneRun) -> tuple[Question | None, str]:
+    """The open question of the run's first lane, and this lane. Raises Ignore if the lease was lost, and RedisAway."""
+    note = run.delivery.note
+    try:
+        found = run.delivery.read([_key(run, note)] if note else [])
+    except lanes.LeaseLost as lost:
+        raise Ignore(f"the lease of {run.delivery.id} was lost") from lost
+    lane = found.lanes[0] if found.lanes else ""
+    if not note or not found.values[0]:
+        return None, lane
+    try:
+        return Question.of(found.values[0]), lane
+    except (TypeError, ValueError):  # of a newer release, or changed by hand
+        logger.warning("%s: question %s cannot be read; this update goes to the bot", run.delivery.id, note)
+        return None, lane
+
+
+def _closing(run: LaneRun, question: Question, lane: str) -> list[Write]:
+    timers = Stored(run.delivery, run.parking)
+    Timers(question.updates[-1], run.ctx.timer_plan, timers).cancel(question.id)
+    return [Delete(_key(run, question.id)), SetNote(lane, None), *timers.writes]
+
+
+def _reply(ctx: Context, question: Question | None, verdict: Verdict) -> None:
+    """The calls that an update leads to, before the handler. Telegram may refuse them: the message may be gone."""
+    with suppress(BotApiError):
+        if ctx.kind == "callback_query":
+            foreign = "This question is for somebody else." if verdict.what == "foreign" else None
+            ctx.answer_callback(foreign)
+    with suppress(BotApiError):
+        if question is not None and verdict.what == "answer" and question.buttons and question.message_id:
+            asked = Context(question.updates[-1], ctx.api)
+            ctx.call("editMessageReplyMarkup", chat_id=asked.chat_id, message_id=question.message_id)
+        elif verdict.what == "old" and ctx.kind == "callback_query":
+            ctx.edit_markup()
+        elif question is not None and verdict.what == "remind":
+            ctx.reply(question.text, **question.all_params())
+
+
+def _key(run: LaneRun, id_: str) -> str:
+    return f"{ASKED}{run.delivery.id.partition(':')[0]}:{id_}"

@@ -1,0 +1,105 @@
+"""What an update means for the open question of its lane."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chatlanes.bot.context import Context
+from chatlanes.bot.questions import KIND, Question, Verdict, judge
+
+CHAT = {"id": -7, "type": "group"}
+
+
+def said(text: str | None = None, user: int = 7, kind: str = "message", **more: Any) -> dict[str, Any]:
+    body = {"message_id": 3, "chat": CHAT, "from": {"id": user}, **more}
+    return {"update_id": 9, kind: body if text is None else {**body, "text": text}}
+
+
+def pressed(data: str, user: int = 7) -> dict[str, Any]:
+    message = {"message_id": 2, "chat": CHAT}
+    return {"update_id": 9, "callback_query": {"id": "1", "from": {"id": user}, "message": message, "data": data}}
+
+
+def late(name: str) -> dict[str, Any]:
+    return {KIND: {"name": name, "chat": CHAT}}
+
+
+def question(*buttons: str, user: int | None = 7) -> Question:
+    return Question("5-1", "Sure?", {}, [*buttons], "pass", user, [said("go")])
+
+
+CHOICE, OPEN = question("Yes", "No"), question()
+
+
+REMIND = Question("5-1", "Sure?", {}, ["Yes", "No"], "remind", 7, [said("go")])
+
+
+@pytest.mark.parametrize(
+    ("asked", "update", "verdict"),
+    [
+        (CHOICE, pressed("chatlanes:5-1:1"), Verdict("answer", "No")),
+        # Typed instead of pressed
+        (CHOICE, said("Yes"), Verdict("answer", "Yes")),
+        (CHOICE, said("maybe"), Verdict("unrelated")),
+        (OPEN, said("to Rome"), Verdict("answer", "to Rome")),
+        # A caption is a text; media without one is not an answer
+        (OPEN, said(caption="this one", photo=[{"file_id": "F"}]), Verdict("answer", "this one")),
+        (OPEN, said(photo=[{"file_id": "F"}]), Verdict("unrelated")),
+        # A command, an edit, another person
+        (OPEN, said("/help"), Verdict("unrelated")),
+        (OPEN, said("to Rome", kind="edited_message"), Verdict("unrelated")),
+        (OPEN, said("to Rome", user=8), Verdict("unrelated")),
+        (CHOICE, pressed("chatlanes:5-1:1", user=8), Verdict("foreign")),
+        (question(user=None), said("to Rome", user=8), Verdict("answer", "to Rome")),
+        # The buttons of other questions, or of one that is closed
+        (CHOICE, pressed("chatlanes:5-2:1"), Verdict("old")),
+        (CHOICE, pressed("chatlanes:5-1:2"), Verdict("old")),
+        (CHOICE, pressed("chatlanes:5-1:x"), Verdict("old")),
+        (None, pressed("chatlanes:5-1:1"), Verdict("old")),
+        # With a reminder
+        (REMIND, said("Yes"), Verdict("answer", "Yes")),
+        (REMIND, said("maybe"), Verdict("remind")),
+        (REMIND, said(photo=[{"file_id": "F"}]), Verdict("remind")),
+        (REMIND, said("maybe", user=8), Verdict("unrelated")),
+        (REMIND, said("/help"), Verdict("unrelated")),
+        (REMIND, said("maybe", kind="edited_message"), Verdict("unrelated")),
+        # Buttons of the bot itself
+        (CHOICE, pressed("mine"), Verdict("unrelated")),
+        # The time is over, or was over for a question that is closed
+        (OPEN, late("5-1"), Verdict("answer", None)),
+        (OPEN, late("4-1"), Verdict("old")),
+        (None, late("5-1"), Verdict("old")),
+    ],
+)
+def test_what_an_update_means(asked: Question | None, update: dict[str, Any], verdict: Verdict) -> None:
+    assert judge(asked, [update], Context(update, api=None).texts) == verdict  # type: ignore[arg-type]
+
+
+def test_collected_messages_are_one_answer() -> None:
+    assert judge(OPEN, [said("to Rome"), said("or Oslo")], ["to Rome", "or Oslo"]) == Verdict(
+        "answer", "to Rome\nor Oslo"
+    )
+
+
+def test_a_question_is_stored_as_it_is() -> None:
+    asked = Question("5-1", "half an emoji \ud83d", {"parse_mode": "HTML"}, ["Yes"], "remind", 7, [said("go")], 3, 60.0)
+    asked.answers, asked.calls = ["Yes", None], {"1": ["done", "sendMessage:x", {"message_id": 3}, True]}
+    assert Question.of(asked.stored()) == asked
+    assert Question.of(asked.stored()).recorded()["1"].outcome == {"message_id": 3}
+
+
+def test_wrong_use_is_refused() -> None:
+    ctx = Context(said("go"), api=None)  # type: ignore[arg-type]
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"unrelated": "drop"}, "unrelated='drop': use 'pass' or 'remind'"),
+        ({"buttons": "Yes"}, "buttons='Yes': use a list of texts"),
+        ({"buttons": ["Yes"], "reply_markup": {}}, "give buttons or a reply_markup, not both"),
+        ({"timeout": 0}, "timeout=0: use seconds above 0"),
+    ]
+    for params, why in wrong:
+        with pytest.raises(ValueError, match=why):
+            ctx.ask("Sure?", **params)
+    with pytest.raises(LookupError, match="needs an update that came through a lane"):
+        ctx.ask("Sure?")

@@ -1,0 +1,104 @@
+"""Bots that pay, ask twice and answer, one per framework."""
+
+from __future__ import annotations
+
+import time
+
+from chatlanes import AskTimeout, Bot, current
+from tests.bot.adapters.bots.script import TOKEN
+from tests.support.bots import record
+
+
+def __getattr__(name):
+    if name not in MADE:
+        raise AttributeError(name)
+    return MADE[name]()
+
+
+def price(ctx, key):
+    record("priced", ctx)
+    return key
+
+
+def hold(ctx, where):
+    """In its first run with this answer, wait until it is killed."""
+    if where == "hold" and ctx.attempt == 1:
+        ctx.reply("held")
+        record("at-hold", ctx)
+        while True:
+            time.sleep(60)
+
+
+def plain(ctx):
+    if ctx.text == "fail":
+        raise RuntimeError("the handler fails")
+    if not ctx.text.startswith("buy"):
+        ctx.reply(f"heard {ctx.text}")
+        return
+    record("start", ctx)
+    ctx.reply("one moment")
+    paid = ctx.step("price", price, ctx)
+    ctx.session["runs"] = ctx.session.get("runs", 0) + 1
+    try:
+        sure = ctx.ask("Sure?", buttons=["Yes", "No"], timeout=1 if ctx.text == "buy soon" else 60)
+    except AskTimeout:
+        sure = "too late"
+    where = ctx.ask("Where to?", unrelated="remind") if sure == "Yes" else "nowhere"
+    hold(ctx, where)
+    ctx.reply(f"{ctx.text} {paid}: {sure}, {where}")
+
+
+async def answer(reply):
+    ctx = current()
+    await reply("one moment")
+    paid = await ctx.step("price", price, ctx)
+    sure = await ctx.ask("Sure?", buttons=["Yes", "No"])
+    where = await ctx.ask("Where to?") if sure == "Yes" else "nowhere"
+    await reply(f"{ctx.text} {paid}: {sure}, {where}")
+
+
+def _telebot():
+    from telebot import TeleBot
+
+    bot = TeleBot(TOKEN)
+
+    @bot.message_handler(func=lambda _: True)
+    def handle(message):
+        plain(current())
+
+    return bot
+
+
+def _aiogram():
+    from aiogram import Dispatcher
+
+    dispatcher = Dispatcher()
+
+    @dispatcher.message()
+    async def handle(message):
+        await answer(message.answer)
+
+    return dispatcher
+
+
+def _ptb():
+    from telegram.ext import Application, MessageHandler, filters
+
+    async def handle(update, _):
+        await answer(update.message.reply_text)
+
+    application = Application.builder().token(TOKEN).build()
+    application.add_handler(MessageHandler(filters.TEXT, handle))
+    return application
+
+
+def on_error(ctx, error):
+    try:
+        ctx.ask("What now?")
+    except LookupError as refused:
+        ctx.reply(str(refused))
+
+
+careful = Bot(plain, on_error=on_error)
+
+MADE = {"telebot": _telebot, "aiogram": _aiogram, "ptb": _ptb}

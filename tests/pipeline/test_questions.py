@@ -1,0 +1,150 @@
+"""ctx.ask with real workers: the handler continues when the user answers, with what it has done so far."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.pipeline.conftest import MakePipeline
+from tests.support.pipeline import BOT_ID, Pipeline, message
+from tests.support.waiting import until
+
+ANN = {"id": 7, "is_bot": False, "first_name": "Ann"}
+
+
+def said(pipeline: Pipeline) -> list[str]:
+    return [call["params"]["text"] for call in pipeline.simulator.calls("sendMessage") if call["ok"]]
+
+
+def buttons(pipeline: Pipeline) -> list[str]:
+    """The data of the buttons of the last message that has some."""
+    found = [call["params"] for call in pipeline.simulator.calls("sendMessage") if "reply_markup" in call["params"]]
+    return [row[0]["callback_data"] for row in found[-1]["reply_markup"]["inline_keyboard"]]
+
+
+def press(pipeline: Pipeline, data: str, user: int = 7) -> None:
+    by: dict[str, Any] = {**ANN, "id": user}
+    shown = message(1, 7)["message"]
+    pipeline.push({"callback_query": {"id": "5", "from": by, "chat_instance": "1", "message": shown, "data": data}})
+    pipeline.drained()
+
+
+@pytest.mark.parametrize("bot", ["plain", "telebot", "aiogram", "ptb"])
+def test_a_handler_continues_with_the_answer(make_pipeline: MakePipeline, bot: str) -> None:
+    pipeline = make_pipeline(BOT=f"tests.pipeline.asking_bot:{bot}", LEASE_SECONDS=2)
+    pipeline.poller()
+    worker = pipeline.worker("threads", 2)
+    # Given a bot that has asked
+    [bought] = pipeline.push(message(0, 7, 7, do="buy"))
+    pipeline.drained()
+    assert said(pipeline) == ["one moment", "Sure?"]
+    # When another worker takes over, and the user presses a button, twice
+    worker.kill_all()
+    pipeline.worker("threads", 2)
+    yes, _ = buttons(pipeline)
+    press(pipeline, yes)
+    press(pipeline, yes)
+    assert said(pipeline) == ["one moment", "Sure?", "Where to?"]
+    pipeline.push(message(0, 7, 7, do="Rome"))
+    pipeline.drained()
+    # Then the handler has continued once for each answer, and paid once
+    assert said(pipeline)[3:] == [f"buy {BOT_ID}:{bought}/price/1: Yes, Rome"]
+    assert len([event for event in pipeline.history if event.what == "priced"]) == 1
+    assert len(pipeline.simulator.calls("answerCallbackQuery")) == 2
+    assert len(pipeline.simulator.calls("editMessageReplyMarkup")) == 2
+    assert pipeline.dead() == []
+    if bot in ("plain", "telebot"):
+        assert pipeline.session(7) == {"runs": 1}
+    assert pipeline.leftovers() == []
+
+
+def test_a_worker_that_dies_after_the_answer_repeats_nothing(make_pipeline: MakePipeline) -> None:
+    # Given a bot whose second question was repeated after a photo, and then answered; its worker dies after that
+    pipeline = make_pipeline(BOT="tests.pipeline.asking_bot:plain", LEASE_SECONDS=2)
+    pipeline.poller()
+    worker = pipeline.worker("prefork", 2)
+    [bought] = pipeline.push(message(0, 7, 7, do="buy"))
+    pipeline.drained()
+    press(pipeline, buttons(pipeline)[0])
+    photo = message(0, 7, 7)
+    photo["message"] = {**photo["message"], "text": None, "photo": [{"file_id": "F"}]}
+    pipeline.push(photo)
+    pipeline.drained()
+    assert said(pipeline) == ["one moment", "Sure?", "Where to?", "Where to?"]
+    pipeline.push(message(0, 7, 7, do="hold"))
+    until(lambda: any(event.what == "at-hold" for event in pipeline.history))
+    worker.kill_all()
+    pipeline.worker("prefork", 2)
+    pipeline.drained()
+    # Then the next run has the same answers, and repeats no call and no step
+    assert said(pipeline)[4:] == ["held", f"buy {BOT_ID}:{bought}/price/1: Yes, hold"]
+    assert [event.what for event in pipeline.history].count("priced") == 1
+    # And the question is closed: what follows goes to the bot
+    pipeline.push(message(0, 7, 7, do="thanks"))
+    pipeline.drained()
+    assert said(pipeline)[-1] == "heard thanks"
+    assert pipeline.dead() == []
+    assert pipeline.leftovers() == []
+
+
+def test_only_the_open_question_of_the_asked_user_continues(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(BOT="tests.pipeline.asking_bot:careful", MAX_ATTEMPTS=1)
+    pipeline.poller()
+    pipeline.worker("threads", 2)
+    # Given a question of which another user presses the button
+    pipeline.push(message(0, 7, 7, do="buy"))
+    pipeline.drained()
+    first, _ = buttons(pipeline)
+    press(pipeline, first, user=8)
+    [refused] = pipeline.simulator.calls("answerCallbackQuery")
+    assert refused["params"]["text"] == "This question is for somebody else."
+    # When the chat gets another question
+    pipeline.push(message(0, 7, 7, do="buy a car"))
+    pipeline.drained()
+    second, no = buttons(pipeline)
+    # Then the first one is closed, and the second continues
+    press(pipeline, first)
+    assert said(pipeline) == ["one moment", "Sure?"] * 2
+    press(pipeline, no)
+    assert said(pipeline)[-1].startswith("buy a car ")
+    assert said(pipeline)[-1].endswith(": No, nowhere")
+    # And a hook cannot ask
+    pipeline.push(message(0, 7, 7, do="fail"))
+    pipeline.drained()
+    assert said(pipeline)[-1] == "ctx.ask works in a handler, not in a hook or in the handler of a broadcast"
+    assert first != second
+
+
+def test_other_updates_and_the_timeout(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(BOT="tests.pipeline.asking_bot:plain")
+    pipeline.poller()
+    pipeline.worker("threads", 2)
+    pipeline.push(message(0, 7, 7, do="buy soon"))
+    until(lambda: "Sure?" in said(pipeline))
+    # An unrelated message goes to the bot
+    pipeline.push(message(0, 7, 7, do="hello"))
+    until(lambda: "heard hello" in said(pipeline))
+    # Nobody has answered
+    until(lambda: any("too late, nowhere" in each for each in said(pipeline)))
+    pipeline.drained()
+    # An old button does nothing
+    press(pipeline, buttons(pipeline)[0])
+    assert len(said(pipeline)) == 4
+    assert pipeline.dead() == []
+    assert pipeline.leftovers() == []
+
+
+def test_a_question_that_cannot_be_read_loses_no_update(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(BOT="tests.pipeline.asking_bot:plain")
+    pipeline.poller()
+    worker = pipeline.worker("threads", 2)
+    pipeline.push(message(0, 7, 7, do="buy"))
+    pipeline.drained()
+    [key] = pipeline.redis.keys("asked:*")
+    pipeline.redis.set(key, '{"of": "a newer release"}')
+    pipeline.push(message(0, 7, 7, do="Yes"))
+    pipeline.drained()
+    assert said(pipeline)[-1] == "heard Yes"
+    assert "cannot be read; this update goes to the bot" in worker.log
+    assert pipeline.dead() == []
