@@ -51,7 +51,7 @@ class Once:
         /,
         *,
         buttons: Sequence[str] = (),
-        timeout: float | None = None,
+        timeout: float = 7 * 86_400.0,
         unrelated: Literal["pass", "remind"] = "pass",
         default: Any = ...,
         **params: Any,
@@ -66,7 +66,7 @@ class Once:
             text: The question, sent with sendMessage.
             buttons: The possible answers, shown as buttons below the question. Without any, the answer is the text of
                 the user's next message.
-            timeout: Seconds after which the question is closed.
+            timeout: Seconds after which the question is closed, at most 30 days.
             unrelated: What happens to a message that is not an answer: `"pass"` gives it to the bot, `"remind"` sends
                 the question again instead. Commands, and updates of other kinds, are always given to the bot.
             default: Returned after the timeout, instead of raising AskTimeout.
@@ -75,7 +75,7 @@ class Once:
         Raises:
             chatlanes.AskTimeout: Nobody has answered in time.
             LookupError: The update did not come through a lane.
-            ValueError: `unrelated` is none of these.
+            ValueError: `buttons`, `timeout` or `unrelated` is none of these.
         """
         from chatlanes.bot.questions import NOTHING, ask
 

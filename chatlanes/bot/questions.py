@@ -2,7 +2,8 @@
 
 Guarantees that no process waits for the answer, that the handler is called again from its start, in the place of the
 answer in its lane, with the outcome of each call, step and question that it has made so far, and that nothing which it
-stages (session, timers, broadcasts) takes effect before it ends. A chat has one open question: a newer one closes it.
+stages (session, timers, broadcasts) takes effect before it ends. A chat has one open question: a newer one closes it,
+and so do an update of CONTROL, the timeout, and the end of a group that becomes a supergroup.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from chatlanes.bot.shorthands import Shorthands
 from chatlanes.bot.stored import Stored
 from chatlanes.telegram.flood import ParkUpdate
 from chatlanes.updates import parse
+from chatlanes.updates.routing import NEW_MESSAGES
 
 #: The kind of the update that says that the time for an answer is over.
 KIND = "question_timeout"
@@ -27,6 +29,9 @@ KIND = "question_timeout"
 PREFIX = "chatlanes:"
 #: <bot id>:<id of the question>: string: a Question as JSON
 ASKED = "asked:"
+
+#: The longest timeout: a question takes memory of Redis until it is closed.
+LONGEST_S = 30 * 86_400.0
 
 Unrelated = Literal["pass", "remind"]
 NOTHING: Any = object()
@@ -39,7 +44,8 @@ class Asked(ParkUpdate):
 @dataclass
 class Question:
     """An open question, as it is stored. `calls`: the outcomes so far of the handler's calls and steps, by place.
-    `answers`: those of its earlier questions. `user`: who may answer; None: everybody.
+    `answers`: those of its earlier questions. `user`: who may answer; None: everybody. `sent`: the parts of the message
+    that identify it.
     """
 
     id: str
@@ -49,8 +55,8 @@ class Question:
     unrelated: Unrelated
     user: int | None
     updates: list[dict[str, Any]]
-    message_id: int | None = None
-    timeout_s: float | None = None
+    sent: dict[str, Any] | None = None
+    timeout_s: float = 0.0
     answers: list[str | None] = field(default_factory=list)
     calls: dict[str, list[Any]] = field(default_factory=dict)
 
@@ -64,6 +70,15 @@ class Question:
     def recorded(self) -> dict[str, RecordedCall]:
         return {place: RecordedCall(*call) for place, call in self.calls.items()}
 
+    @property
+    def place(self) -> tuple[int | None, int | None]:
+        """Its chat and topic."""
+        asked = parse(self.updates[-1])
+        return asked.home, asked.topic
+
+    def is_for(self, user: int | None) -> bool:
+        return self.user in (None, user)
+
     def all_params(self) -> dict[str, Any]:
         """The parameters with which it is sent."""
         if not self.buttons:
@@ -74,24 +89,28 @@ class Question:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an update means for the open question. `answer`: None: the time for it is over."""
+    """What an update means for the open question. `closed`: no answer will continue it, and the update goes to the bot.
+    `answer`: None: the time for it is over.
+    """
 
-    what: Literal["answer", "old", "foreign", "remind", "unrelated"]
+    what: Literal["answer", "closed", "old", "foreign", "remind", "unrelated"]
     answer: str | None = None
 
 
-def judge(question: Question | None, updates: Sequence[dict[str, Any]], texts: Sequence[str]) -> Verdict:
-    """`texts`: of all the updates, of which the newest decides."""
+def judge(
+    question: Question | None, updates: Sequence[dict[str, Any]], texts: Sequence[str], is_control: bool = False
+) -> Verdict:
+    """`texts`: of all the updates, of which the newest decides. `is_control`: one of them is an update of CONTROL."""
     parsed = parse(updates[-1])
-    is_theirs = question is not None and question.user in (None, parsed.user)
     if parsed.kind == KIND:
         return Verdict("answer" if question and parsed.body.get("name") == question.id else "old")
     if (data := str(parsed.body.get("data") or "")).startswith(PREFIX):
-        id_, _, number = data.removeprefix(PREFIX).rpartition(":")
-        if question is None or id_ != question.id or not (number.isdecimal() and int(number) < len(question.buttons)):
-            return Verdict("old")
-        return Verdict("answer", question.buttons[int(number)]) if is_theirs else Verdict("foreign")
-    if question is None or not is_theirs or parsed.kind != "message":
+        return _judge_button(question, data.removeprefix(PREFIX), parsed.user)
+    if question is not None and (is_control or parsed.migrates) and parsed.home == question.place[0]:
+        return Verdict("closed")
+    if question is None or parsed.kind not in NEW_MESSAGES or not question.is_for(parsed.user):
+        return Verdict("unrelated")
+    if (parsed.home, parsed.topic) != question.place:  # of another chat in the same lane, or of another topic
         return Verdict("unrelated")
     text = "\n".join(texts)
     if text.startswith("/"):
@@ -99,6 +118,13 @@ def judge(question: Question | None, updates: Sequence[dict[str, Any]], texts: S
     if text and (not question.buttons or text in question.buttons):
         return Verdict("answer", text)
     return Verdict("remind" if question.unrelated == "remind" else "unrelated")
+
+
+def _judge_button(question: Question | None, data: str, user: int | None) -> Verdict:
+    id_, _, number = data.rpartition(":")
+    if question is None or id_ != question.id or not (number.isdecimal() and int(number) < len(question.buttons)):
+        return Verdict("old")
+    return Verdict("answer", question.buttons[int(number)]) if question.is_for(user) else Verdict("foreign")
 
 
 class Owner(Protocol):
@@ -118,7 +144,7 @@ def ask(
     ctx: Owner,
     text: str,
     buttons: Sequence[str],
-    timeout_s: float | None,
+    timeout_s: float,
     unrelated: Unrelated,
     default: Any,
     params: dict[str, Any],
@@ -177,13 +203,17 @@ class _Reply(Shorthands):
         return self._api.call(method, **params)
 
 
+_IDENTIFYING = ("chat", "message_id", "business_connection_id", "ephemeral_message_id", "receiver_user")
+
+
 def _send(ctx: Owner, question: Question, api: Api) -> None:
     """Send it, or get what the run that sent it has got."""
     sent = _Reply(ctx, api).reply(question.text, **question.all_params())
-    question.message_id = sent.get("message_id") if isinstance(sent, dict) else None
+    if isinstance(sent, dict):
+        question.sent = {name: sent[name] for name in _IDENTIFYING if name in sent}
 
 
-def _check(buttons: Sequence[str], timeout_s: float | None, unrelated: str, params: dict[str, Any]) -> None:
+def _check(buttons: Sequence[str], timeout_s: float, unrelated: str, params: dict[str, Any]) -> None:
     """Raises ValueError."""
     if unrelated not in ("pass", "remind"):
         raise ValueError(f"unrelated={unrelated!r}: use 'pass' or 'remind'")
@@ -191,8 +221,8 @@ def _check(buttons: Sequence[str], timeout_s: float | None, unrelated: str, para
         raise ValueError(f"buttons={buttons!r:.100}: use a list of texts")
     if buttons and "reply_markup" in params:
         raise ValueError("ctx.ask: give buttons or a reply_markup, not both")
-    if timeout_s is not None and not timeout_s > 0:
-        raise ValueError(f"timeout={timeout_s!r}: use seconds above 0")
+    if not isinstance(timeout_s, int | float) or not 0 < timeout_s <= LONGEST_S:
+        raise ValueError(f"timeout={timeout_s!r}: use seconds above 0, at most {LONGEST_S:.0f} (30 days)")
 
 
 def _answer(ctx: Owner, question: Question, number: int, default: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from celery.exceptions import Ignore
 from celery.utils.log import get_task_logger
@@ -45,25 +45,37 @@ def take(run: LaneRun) -> None:
     """Find out what the update of the run means for the open question of its lane, and let the run do that."""
     ctx = run.ctx
     question, lane = _open_question(run)
-    verdict = judge(question, ctx.updates, ctx.texts)
-    if verdict.what == "unrelated":
+    verdict = judge(question, ctx.updates, ctx.texts, question is not None and _is_control(run))
+    is_closed, is_stopped = verdict.what in ("answer", "closed"), run.delivery.is_stopped
+    if verdict.what == "unrelated" or (is_stopped and not is_closed):
         return
     calls = ctx.api.in_series("question/", ctx.api.life) if isinstance(ctx.api, Calls) else ctx.api
     before = replace(ctx, api=calls)
-    if verdict.what != "answer" or question is None:
-        run.handler = lambda _: run_blocking(lambda: _reply(before, question, verdict))
-        return
+    if question is not None and is_closed:
+        run.writes += _closing(run, question, lane)
+        if verdict.what == "answer" and not is_stopped:
+            _continue(run, question, verdict)
+
+    def handle(ctx: Context) -> None:
+        run_blocking(lambda: _reply(before, question, verdict))
+        if is_closed and not is_stopped:
+            run.served.bot_for(ctx)(ctx)
+
+    run.handler = handle
+
+
+def _continue(run: LaneRun, question: Question, verdict: Verdict) -> None:
+    """Give the run the context of the handler that has asked."""
+    ctx = run.ctx
     question.answers.append(verdict.answer)
     run.ctx = replace(ctx, update=question.updates[-1], updates=question.updates, question=question)
     if isinstance(ctx.api, Calls) and ctx.api.journal is not None:
         ctx.api.journal.replay(question.recorded())
-    run.writes += _closing(run, question, lane)
 
-    def continued(ctx: Context) -> Any:
-        run_blocking(lambda: _reply(before, question, verdict))
-        return run.served.bot_for(ctx)(ctx)
 
-    run.handler = continued
+def _is_control(run: LaneRun) -> bool:
+    """True if one of its updates stops the run before it. Raises KeysError and ControlError."""
+    return run.served.stops is not None and any(map(run.served.stops, run.ctx.updates))
 
 
 def opened(run: LaneRun) -> list[Write]:
@@ -77,9 +89,8 @@ def opened(run: LaneRun) -> list[Write]:
     timers = Stored(run.delivery, run.parking)
     writes: list[Write] = [] if former is None else _closing(run, former, lane)
     writes += [Set(_key(run, question.id), question.stored()), SetNote(lane, question.id)]
-    if question.timeout_s is not None:
-        after_ms = round(question.timeout_s * 1000)
-        Timers(ctx.update, ctx.timer_plan, timers).stage(timers, KIND, question.id, {}, None, after_ms)
+    after_ms = round(question.timeout_s * 1000)
+    Timers(ctx.update, ctx.timer_plan, timers).stage(timers, KIND, question.id, {}, None, after_ms)
     return [*writes, *timers.writes]
 
 
@@ -114,13 +125,12 @@ def _closing(run: LaneRun, question: Question, lane: str) -> list[Write]:
 def _reply(ctx: Context, question: Question | None, verdict: Verdict) -> None:
     """The calls that an update leads to, before the handler. Telegram may refuse them: the message may be gone."""
     with suppress(BotApiError):
-        if ctx.kind == "callback_query":
+        if ctx.kind == "callback_query" and verdict.what != "closed":
             foreign = "This question is for somebody else." if verdict.what == "foreign" else None
             ctx.answer_callback(foreign)
     with suppress(BotApiError):
-        if question is not None and verdict.what == "answer" and question.buttons and question.message_id:
-            asked = Context(question.updates[-1], ctx.api)
-            ctx.call("editMessageReplyMarkup", chat_id=asked.chat_id, message_id=question.message_id)
+        if question is not None and verdict.what in ("answer", "closed") and question.buttons and question.sent:
+            ctx.edit_markup(message=question.sent)
         elif verdict.what == "old" and ctx.kind == "callback_query":
             ctx.edit_markup()
         elif question is not None and verdict.what == "remind":

@@ -245,7 +245,9 @@ def find_recipient(run: LaneRun) -> None:
 
 
 def take_answer(run: LaneRun) -> None:
-    """An answer to an open question of its lane continues the handler that has asked."""
+    """An answer to the open question of its lane continues the handler that has asked; an update of CONTROL closes the
+    question.
+    """
     if run.delivery.note or run.ctx.kind == "question_timeout" or run.ctx.data.startswith("chatlanes:"):
         from chatlanes.tasks import questions  # a bot without questions does not import it
 
@@ -254,7 +256,7 @@ def take_answer(run: LaneRun) -> None:
 
 def stop(run: LaneRun) -> None:
     """A stopped update: in place of the bot, nothing is called. What its run had streamed is marked before."""
-    if run.delivery.is_stopped:
+    if run.delivery.is_stopped and run.handler is None:
         run.handler = lambda _: None
 
 
@@ -278,7 +280,7 @@ def call_handler(run: Run) -> None:
 
 def typing_of(run: Run) -> AbstractContextManager[None]:
     """Shows that the bot is typing, with TYPING=on. Recipients of broadcasts do not wait for an answer."""
-    if run.served.settings.typing == "off" or run.handler or not isinstance(run.ctx.api, Calls):
+    if run.served.settings.typing == "off" or isinstance(run.handler, Recipient) or not isinstance(run.ctx.api, Calls):
         return NO_LIMITS
     from chatlanes.tasks.typing_action import TypingAction, action_of  # other bots do not import it
 

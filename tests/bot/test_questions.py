@@ -53,6 +53,17 @@ REMIND = Question("5-1", "Sure?", {}, ["Yes", "No"], "remind", 7, [said("go")])
         (OPEN, said("to Rome", user=8), Verdict("unrelated")),
         (CHOICE, pressed("chatlanes:5-1:1", user=8), Verdict("foreign")),
         (question(user=None), said("to Rome", user=8), Verdict("answer", "to Rome")),
+        # In another topic, or another chat of the same lane
+        (OPEN, said("to Rome", message_thread_id=4, is_topic_message=True), Verdict("unrelated")),
+        (OPEN, said("to Rome", chat={"id": -8, "type": "group"}), Verdict("unrelated")),
+        # A business account, and a channel, which has no user
+        (OPEN, said("to Rome", kind="business_message"), Verdict("answer", "to Rome")),
+        (question(user=None), said("to Rome", kind="channel_post"), Verdict("answer", "to Rome")),
+        # A group that becomes a supergroup
+        (OPEN, said(migrate_to_chat_id=-1007), Verdict("closed")),
+        (OPEN, said(migrate_from_chat_id=-6), Verdict("closed")),
+        (OPEN, said(migrate_to_chat_id=-1007, chat={"id": -8, "type": "group"}), Verdict("unrelated")),
+        (None, said(migrate_to_chat_id=-1007), Verdict("unrelated")),
         # The buttons of other questions, or of one that is closed
         (CHOICE, pressed("chatlanes:5-2:1"), Verdict("old")),
         (CHOICE, pressed("chatlanes:5-1:2"), Verdict("old")),
@@ -77,6 +88,25 @@ def test_what_an_update_means(asked: Question | None, update: dict[str, Any], ve
     assert judge(asked, [update], Context(update, api=None).texts) == verdict  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("asked", "update", "what"),
+    [
+        (OPEN, said("/stop"), "closed"),
+        (OPEN, said("enough", user=8), "closed"),
+        (CHOICE, pressed("mine"), "closed"),
+        (REMIND, said("/stop"), "closed"),
+        (OPEN, said("/stop", chat={"id": -8, "type": "group"}), "unrelated"),
+        (None, said("/stop"), "unrelated"),
+        # A press of a button and the timeout stay what they are, whatever a user's function returns
+        (CHOICE, pressed("chatlanes:5-1:1"), "answer"),
+        (OPEN, late("5-1"), "answer"),
+    ],
+)
+def test_an_update_of_control_closes_the_question(asked: Question | None, update: dict[str, Any], what: str) -> None:
+    texts = Context(update, api=None).texts  # type: ignore[arg-type]
+    assert judge(asked, [update], texts, is_control=True).what == what
+
+
 def test_collected_messages_are_one_answer() -> None:
     assert judge(OPEN, [said("to Rome"), said("or Oslo")], ["to Rome", "or Oslo"]) == Verdict(
         "answer", "to Rome\nor Oslo"
@@ -84,7 +114,8 @@ def test_collected_messages_are_one_answer() -> None:
 
 
 def test_a_question_is_stored_as_it_is() -> None:
-    asked = Question("5-1", "half an emoji \ud83d", {"parse_mode": "HTML"}, ["Yes"], "remind", 7, [said("go")], 3, 60.0)
+    asked = Question("5-1", "half an emoji \ud83d", {"parse_mode": "HTML"}, ["Yes"], "remind", 7, [said("go")])
+    asked.sent, asked.timeout_s = {"message_id": 3}, 60.0
     asked.answers, asked.calls = ["Yes", None], {"1": ["done", "sendMessage:x", {"message_id": 3}, True]}
     assert Question.of(asked.stored()) == asked
     assert Question.of(asked.stored()).recorded()["1"].outcome == {"message_id": 3}
@@ -96,7 +127,9 @@ def test_wrong_use_is_refused() -> None:
         ({"unrelated": "drop"}, "unrelated='drop': use 'pass' or 'remind'"),
         ({"buttons": "Yes"}, "buttons='Yes': use a list of texts"),
         ({"buttons": ["Yes"], "reply_markup": {}}, "give buttons or a reply_markup, not both"),
-        ({"timeout": 0}, "timeout=0: use seconds above 0"),
+        ({"timeout": 0}, "timeout=0: use seconds above 0, at most 2592000"),
+        ({"timeout": 2592001}, "timeout=2592001: use seconds above 0, at most 2592000"),
+        ({"timeout": None}, "timeout=None: use seconds above 0, at most 2592000"),
     ]
     for params, why in wrong:
         with pytest.raises(ValueError, match=why):

@@ -21,7 +21,11 @@ def price(ctx, key):
 
 
 def hold(ctx, where):
-    """In its first run with this answer, wait until it is killed."""
+    """In its first run with this answer, wait until it is killed, or stopped."""
+    if where == "poll":
+        record("at-poll", ctx)
+        while not ctx.interrupted:
+            time.sleep(0.02)
     if where == "hold" and ctx.attempt == 1:
         ctx.reply("held")
         record("at-hold", ctx)

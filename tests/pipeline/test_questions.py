@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from celery_lanes.protocol import keys
 from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import BOT_ID, Pipeline, message
 from tests.support.waiting import until
@@ -28,6 +29,12 @@ def press(pipeline: Pipeline, data: str, user: int = 7) -> None:
     shown = message(1, 7)["message"]
     pipeline.push({"callback_query": {"id": "5", "from": by, "chat_instance": "1", "message": shown, "data": data}})
     pipeline.drained()
+
+
+def kept(pipeline: Pipeline) -> list[bytes]:
+    """The keys of open questions."""
+    found = [*pipeline.redis.keys("asked:*"), *pipeline.redis.keys(keys.NOTES), *pipeline.redis.keys(keys.TIMERS)]
+    return sorted(found)
 
 
 @pytest.mark.parametrize("bot", ["plain", "telebot", "aiogram", "ptb"])
@@ -133,6 +140,61 @@ def test_other_updates_and_the_timeout(make_pipeline: MakePipeline) -> None:
     assert len(said(pipeline)) == 4
     assert pipeline.dead() == []
     assert pipeline.leftovers() == []
+
+
+def test_an_update_of_control_closes_the_question(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(BOT="tests.pipeline.asking_bot:plain")
+    pipeline.poller()
+    pipeline.worker("threads", 2)
+    # Given an open question with buttons
+    pipeline.push(message(0, 7, 7, do="buy"))
+    pipeline.drained()
+    # When the user sends /stop
+    pipeline.push(message(0, 7, 7, do="/stop"))
+    pipeline.drained()
+    # Then the bot gets it, the buttons are removed, and the handler does not continue
+    assert said(pipeline)[2:] == ["heard /stop"]
+    [edit] = pipeline.simulator.calls("editMessageReplyMarkup")
+    assert edit["params"]["message_id"]
+    assert kept(pipeline) == []
+    press(pipeline, buttons(pipeline)[0])
+    assert said(pipeline)[2:] == ["heard /stop"]
+    assert pipeline.dead() == pipeline.leftovers() == []
+
+
+def test_a_stopped_answer_closes_its_question(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(BOT="tests.pipeline.asking_bot:plain", MAX_ATTEMPTS=1)
+    pipeline.poller()
+    pipeline.worker("threads", 2)
+    # Given a handler that has continued with an answer, and a message behind it
+    pipeline.push(message(0, 7, 7, do="buy"))
+    pipeline.drained()
+    press(pipeline, buttons(pipeline)[0])
+    pipeline.push(message(0, 7, 7, do="poll"))
+    until(lambda: any(event.what == "at-poll" for event in pipeline.history))
+    pipeline.push(message(0, 7, 7, do="Oslo"))
+    # When the user stops it
+    pipeline.push(message(0, 7, 7, do="/stop"))
+    pipeline.drained()
+    # Then the message behind it is no answer
+    assert said(pipeline)[3:] == ["heard Oslo", "heard /stop"]
+    assert kept(pipeline) == []
+    assert pipeline.count("stopped") == 1
+    assert pipeline.dead() == pipeline.leftovers() == []
+
+
+def test_a_group_that_becomes_a_supergroup_closes_its_question(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(BOT="tests.pipeline.asking_bot:plain")
+    pipeline.poller()
+    pipeline.worker("threads", 2)
+    pipeline.push(message(0, -7, 7, do="buy"))
+    pipeline.drained()
+    moved = message(0, -7, 7)["message"]
+    del moved["text"]
+    pipeline.push({"message": {**moved, "migrate_to_chat_id": -1_000_000_000_007}})
+    pipeline.drained()
+    assert kept(pipeline) == []
+    assert pipeline.dead() == pipeline.leftovers() == []
 
 
 def test_a_question_that_cannot_be_read_loses_no_update(make_pipeline: MakePipeline) -> None:

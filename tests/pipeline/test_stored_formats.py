@@ -173,7 +173,7 @@ BROADCAST_KEPT = {
 
 def open_question(redis: Redis) -> None:
     """As ctx.ask leaves it (tasks/questions.py)."""
-    asked = Question("1-1", "hé?", {}, ["Yes"], "pass", 5, [], 3, None, ["No", None])
+    asked = Question("1-1", "hé?", {}, ["Yes"], "pass", 5, [], {"message_id": 3}, 60.0, ["No", None])
     asked.calls = {"1": ["done", "sendMessage:1f", {}, True]}
     store, id_, fence = run(redis)
     store.commit(id_, fence, [Set(f"{ASKED}7:1-1", asked.stored()), SetNote("7/chat:5", "1-1")])
@@ -330,7 +330,7 @@ GOLDEN = [
             "asked:7:1-1": (
                 "string",
                 '{"id":"1-1","text":"hé?","params":{},"buttons":["Yes"],"unrelated":"pass","user":5,"updates":[],'
-                '"message_id":3,"timeout_s":null,"answers":["No",null],"calls":{"1":["done","sendMessage:1f",{},true]}}',
+                '"sent":{"message_id":3},"timeout_s":60.0,"answers":["No",null],"calls":{"1":["done","sendMessage:1f",{},true]}}',
             ),
             "lanes:notes": ("hash", {"7/chat:5": "1-1"}),
             **SEEN,
