@@ -228,6 +228,14 @@ def test_a_renewed_lease_can_be_claimed_later(in_flight: InFlight, time: Clock) 
     assert in_flight.claim(tag, starts=True)
 
 
+def test_a_renewed_lease_lasts_for_one_lease(in_flight: InFlight, time: Clock) -> None:
+    [tag] = take(in_flight, "a")
+    time.now += 10
+    in_flight.renewed([("a", "1")], [], clock.now_s())
+    time.now += 15
+    assert not in_flight.claim(tag, starts=True)
+
+
 def test_prefetched_messages_behind_a_slow_one_are_released(in_flight: InFlight, time: Clock) -> None:
     in_flight.capacity.use_pool(Pool(slots=lambda: 1, forks=False, spare=15))
     [slow, *_] = take(in_flight, "slow", "old")
