@@ -584,7 +584,7 @@ def test_a_stream_works_with_the_api_of_a_test() -> None:
 class InFlight:
     """Interrupts whose previous run has a sending in flight. Its outcome is known at the third look."""
 
-    is_interrupted = False
+    is_interrupted = is_stopped = False
 
     def __init__(self, outcome: Any) -> None:
         self.outcome, self.looks = outcome, 0
