@@ -208,7 +208,10 @@ class LanesStep(bootsteps.StartStopStep):
         """Called by Celery after the pool has started and before the consumer starts."""
         # At every reconnect Celery would recommend an option that must be off here (DEFAULTS).
         warnings.filterwarnings("ignore", "\nIn Celery 5.1 we introduced", CPendingDeprecationWarning)
-        adapt_pool(worker.pool, worker.app.lanes.in_flight.release_ids)
+        lanes = worker.app.lanes
+        adapt_pool(worker.pool, lanes.in_flight.release_ids)
+        if lanes.is_controlled and not worker.pool.uses_semaphore:  # forked children listen for themselves
+            lanes.interrupt_listener.start()
         force_exits(worker)
 
     @staticmethod

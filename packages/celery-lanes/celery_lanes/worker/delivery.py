@@ -382,7 +382,8 @@ _MOST_EARLY = 1_000
 
 
 class InterruptListener:
-    """The watched runs of one process. The first one starts the thread, which listens until the process ends.
+    """The watched runs of one process. `start`, or the first one, starts the thread, which listens until the process
+    ends.
 
     Guarantees that a run that is watched learns of its interrupt within milliseconds while Redis is connected, and when
     it is connected again. Does not guarantee that the run stops: its commands are refused.
@@ -397,6 +398,13 @@ class InterruptListener:
         self._subscribed_s = inf  # clock.now_s
         self._is_started = self._is_failing = False
 
+    def start(self) -> None:
+        """Listen from now on. A run that is handed out later costs no check of its lease."""
+        with self._lock:
+            starts, self._is_started = not self._is_started, True
+        if starts:
+            threads.start_thread(self._listen)
+
     def watch(self, tag: str, interrupt: Callable[[], None], handed_out_s: float) -> bool:
         """Call `interrupt` when the run with this tag, which was handed out no earlier than `handed_out_s`
         (clock.now_s), is interrupted: on another thread, or now if it has been.
@@ -407,9 +415,7 @@ class InterruptListener:
         with self._lock:
             self._runs[tag] = interrupt
             is_early = self._early.pop(tag, self) is None
-            starts, self._is_started = not self._is_started, True
-        if starts:
-            threads.start_thread(self._listen)
+        self.start()
         if is_early:
             interrupt()
         return self._subscribed_s == inf or self._subscribed_s < handed_out_s
