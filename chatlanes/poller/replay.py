@@ -8,6 +8,7 @@ are dropped as seen, so a replay may be repeated.
 import logging
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 import orjson
@@ -17,7 +18,7 @@ from chatlanes.poller.bot_api import BATCH, LARGEST_UPDATE_ID, has_id
 from chatlanes.poller.custom import CustomEndpoints
 from chatlanes.poller.factory import poller_of
 from chatlanes.poller.progress import Progress
-from chatlanes.poller.runtime import Stop
+from chatlanes.poller.runtime import Stop, Stopping
 from chatlanes.settings import Settings
 
 log = logging.getLogger("poller")
@@ -40,7 +41,8 @@ def replay(settings: Settings, stop: Stop, *, file: str, bot_name: str) -> int:
         return _refuse(f"{file} cannot be read: {error.strerror}")
     lines = JsonLinesSource(opened)
     poller = poller_of(bot, stop, CustomEndpoints(source=lines))
-    poller.run()
+    with suppress(Stopping):  # before the first line
+        poller.run()
     return _report(file, lines, poller.progress)
 
 
