@@ -4,6 +4,7 @@ Every port in the plan was free a moment ago, and no other sandbox of this machi
 unless it was requested. A requested port that is in use is an error.
 """
 
+import atexit
 import os
 import secrets
 import socket
@@ -83,19 +84,18 @@ def _port(option: str, wanted: int | None, usual: int) -> int:
     return wanted
 
 
-#: Held while this process lives. Sandboxes do not use UDP: the holder of a UDP port may use the TCP port.
-_claims: list[socket.socket] = []
-
-
 def _claim(port: int) -> bool:
-    """True if this process has the port now; two sandboxes that start together may both find it free."""
+    """True if this process has the port now, until it ends; two sandboxes that start together may both find it free.
+
+    Sandboxes do not use UDP: the holder of a UDP port may use the TCP port.
+    """
     held = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         held.bind((HOST, port))
     except OSError:
         held.close()
         return False
-    _claims.append(held)
+    atexit.register(held.close)
     return True
 
 
