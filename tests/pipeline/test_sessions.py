@@ -78,7 +78,7 @@ def test_a_frozen_worker_that_wakes_too_late_changes_no_session(
     make_pipeline: MakePipeline, tmp_path: Path, name: str, slots: int
 ) -> None:
     # Given a worker that is frozen beyond its lease, while a handler has read its session and not written it
-    pipeline = make_pipeline(LEASE_SECONDS=1)
+    pipeline = make_pipeline(LEASE_SECONDS=3)
     frozen = pipeline.worker(name, slots)
     first, second = pipeline.push(message(0, chat=7, do="counts_at:a"), message(0, chat=7, do="counts:1"))
     pipeline.poller()

@@ -57,9 +57,8 @@ def test_a_quick_handler_shows_nothing(chat: Chat, monkeypatch: pytest.MonkeyPat
 
 def test_the_end_waits_for_the_request_in_flight(chat: Chat) -> None:
     chat.simulator.fault(method="sendChatAction", hang_s=0.5)
-    action = TypingAction(chat.run().calls, ACTION)
-    with action.shown():
-        until(action._sending.locked)
+    with TypingAction(chat.run().calls, ACTION).shown():
+        until(lambda: chat.simulator.stats()["faults"] == 0)  # the request has arrived
     assert typed(chat) == 1
 
 

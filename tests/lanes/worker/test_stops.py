@@ -93,7 +93,7 @@ def test_the_result_of_a_stopped_task_is_revoked(make_lab: LabMaker, redis_url: 
 
 def test_a_worker_that_is_killed_between_the_stop_and_the_end(make_lab: LabMaker) -> None:
     # Given a stopped message whose worker ends it
-    lab = make_lab(lanes_control=True, options={"lease_seconds": 1})
+    lab = make_lab(lanes_control=True, options={"lease_seconds": 3})
     first = lab.worker("prefork", 1)
     converse(lab, "a", gate="never", marks="mark")
     until(lambda: has_called(lab, "a"))
