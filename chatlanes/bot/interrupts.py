@@ -151,6 +151,7 @@ class Shield:
 _WHERE = {
     "deletemessage": "chat_id",
     "deletemessages": "chat_id",
+    "deleteephemeralmessage": "chat_id",
     "deletebusinessmessages": "business_connection_id",
 }
 _NAME = re.compile(r"[^\s:]+")
@@ -168,6 +169,8 @@ def deletions_of(call: Prepared) -> str:
     params = json.loads(data) if isinstance(data, bytes) else data
     where = str(params.get(field, ""))
     ids = re.findall(r"\d+", str(params.get("message_ids", params.get("message_id"))))
+    if "ephemeral_message_id" in params:
+        ids = [_of_ephemeral(params.get("receiver_user_id"), params["ephemeral_message_id"])]
     return f":{where}:{','.join(ids)}" if ids and _NAME.fullmatch(where) else ""
 
 
@@ -184,4 +187,12 @@ def sent_by(result: Any) -> set[Place]:
 
 
 def _place(message: dict[str, Any]) -> Place:
-    return str(message.get("business_connection_id") or message["chat"]["id"]), str(message["message_id"])
+    where, number = message.get("business_connection_id") or message["chat"]["id"], str(message["message_id"])
+    if hidden := message.get("ephemeral_message_id"):  # its message_id is 0
+        number = _of_ephemeral((message.get("receiver_user") or {}).get("id"), hidden)
+    return str(where), number
+
+
+def _of_ephemeral(receiver: object, number: object) -> str:
+    """Stands for the id of a message: two receivers may have ephemeral messages with one id."""
+    return re.sub(r"[^\w-]", "", f"e{receiver}-{number}")

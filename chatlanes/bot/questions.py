@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, Literal, Protocol
 
+from chatlanes.bot.addressing import NoChatError
 from chatlanes.bot.calls.journal import AskTimeout, RecordedCall
 from chatlanes.bot.calls.run_calls import Api, Calls
 from chatlanes.bot.event_loop import blocking_executor, finished, is_in_coroutine
@@ -155,6 +156,8 @@ def ask(
         raise LookupError("ctx.ask needs an update that came through a lane")
     if ctx.api.journal.is_of_hook or "broadcast" in ctx.update:
         raise LookupError("ctx.ask works in a handler, not in a hook or in the handler of a broadcast")
+    if parse(ctx.update).is_guest:
+        raise NoChatError("nobody in a guest's chat can answer ctx.ask; use ctx.reply, which it accepts once")
     former = ctx.question
     number = ctx.__dict__["asked"] = ctx.__dict__.get("asked", 0) + 1
     question = Question(

@@ -24,7 +24,7 @@ from chatlanes.updates import check_order_by
 from chatlanes.updates.collecting import grouping
 from chatlanes.updates.connection import connect_to
 from chatlanes.updates.intake import TIMEOUT_S, Intake
-from chatlanes.updates.routing import controlling
+from chatlanes.updates.routing import OwnName, controlling, unknown
 from chatlanes.updates.words import WORDS
 
 log = logging.getLogger("poller")
@@ -59,7 +59,7 @@ def poller_of(settings: Settings, stop: Stop, given: CustomEndpoints = STANDARD)
         telegram_retry, redis_retry = telegram_retry_of(settings, stop), redis_retry_of(stop)
         # Telegram first, because a wrong token is the most common mistake.
         telegram = None if given.source is not None else _telegram(settings, telegram_retry, resources)
-        intake = None if given.sink is not None else redis_retry.call(lambda: intake_of(settings))
+        intake = None if given.sink is not None else redis_retry.call(lambda: intake_of(settings, telegram=telegram))
         if intake:
             resources.callback(intake.close)
         # The election uses the Redis of the lanes. Only Telegram as a source may have several pollers.
@@ -106,9 +106,12 @@ def redis_advice(error: Exception) -> str:
     return "start Redis there, or set REDIS_URL to where it runs"
 
 
-def intake_of(settings: Settings, timeout_s: float = TIMEOUT_S) -> Intake:
-    """Connects to Redis, and logs how durable it is. Raises RedisError, ServerUnfit."""
-    intake = Intake.connect(settings, timeout_s)
+def intake_of(settings: Settings, timeout_s: float = TIMEOUT_S, telegram: Telegram | None = None) -> Intake:
+    """Connects to Redis, and logs how durable it is. Raises RedisError, ServerUnfit.
+
+    `telegram` is asked for the bot's username at the first command that names a bot.
+    """
+    intake = Intake.connect(settings, timeout_s, OwnName(telegram.username) if telegram else unknown)
     log.log(logging.INFO if intake.durability.safe else logging.WARNING, "%s", intake.durability)
     for sentence in intake.advice:
         log.warning("%s", sentence)

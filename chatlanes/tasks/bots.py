@@ -13,6 +13,7 @@ from typing import Any
 
 from celery.utils.log import get_task_logger
 
+from celery_lanes.runtime.threads import run_blocking
 from celery_lanes.worker import ends_the_worker
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
@@ -27,7 +28,7 @@ from chatlanes.tasks.settings import settings
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.flood import Gate, Rates
 from chatlanes.updates.parsing import parse
-from chatlanes.updates.routing import controlling
+from chatlanes.updates.routing import OwnName, controlling
 
 logger = get_task_logger(__name__)
 
@@ -70,8 +71,11 @@ class ServedBot:
     @cached_property
     def stops(self) -> Callable[[dict[str, Any]], bool] | None:
         """True for an update of CONTROL. Raises ControlError."""
-        stops = controlling(self.settings.control)
+        stops = controlling(self.settings.control, OwnName(lambda: str(run_blocking(self._me)["username"])))
         return None if stops is None else lambda update: stops(update, parse(update))
+
+    def _me(self) -> Any:
+        return self.api.call("getMe")
 
     @cached_property
     def session_plan(self) -> SessionPlan:

@@ -74,7 +74,7 @@ def _continue(run: LaneRun, question: Question, verdict: Verdict) -> None:
 
 
 def _is_control(run: LaneRun) -> bool:
-    """True if one of its updates stops the run before it. Raises KeysError and ControlError."""
+    """True if one of its updates stops the run before it. Raises ControlError."""
     return run.served.stops is not None and any(map(run.served.stops, run.ctx.updates))
 
 

@@ -38,7 +38,7 @@ Describe = Callable[[BaseException], Ending]
 
 
 class NoSpan:
-    """The span of one run of a handler, or of one call of the Bot API."""
+    """The span of one run of a handler, of one call of the Bot API, or of one step."""
 
     def __enter__(self) -> Self:
         return self
@@ -75,6 +75,10 @@ class Traces:
 
     def calling(self, method: str, chat: int | str | None, url: str, describe: Describe) -> NoSpan:
         """A context manager for a call of the Bot API, its waits included."""
+        return NO_SPAN
+
+    def stepping(self, name: str, describe: Describe) -> NoSpan:
+        """A context manager for a step (ctx.step), from its begin in the journal to its outcome there."""
         return NO_SPAN
 
     def event(self, name: str, **fields: Any) -> None:

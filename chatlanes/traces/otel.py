@@ -1,7 +1,7 @@
 """Traces by OpenTelemetry, with the terms of its semantic conventions for messaging: create, send, process.
 
 Guarantees one trace for each update: `create` in the poller or receiver, a `process` below it for each of its runs, and
-the Bot API calls of a run below that. Its batch has a span in another trace (`append`), which is linked
+the Bot API calls and the steps of a run below that. Its batch has a span in another trace (`append`), which is linked
 to each `create`. No field and no error contains a token. A failure of tracing is logged once and changes no outcome.
 """
 
@@ -154,6 +154,11 @@ class Otel(Traces):
         }
         span = self._provider.tracer().start_span(method, None, SpanKind.CLIENT, about)
         return OneSpan(span, unseen(under(span)), self._secrets, describe)
+
+    @harmless(NO_SPAN)
+    def stepping(self, name: str, describe: Describe) -> NoSpan:
+        span = self._provider.tracer().start_span(f"step {name}", None, SpanKind.INTERNAL, ours({"step": name}))
+        return OneSpan(span, under(span), self._secrets, describe)
 
     @harmless()
     def event(self, name: str, **fields: Any) -> None:

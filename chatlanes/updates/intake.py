@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
@@ -35,7 +35,16 @@ from chatlanes.updates.collecting import grouping
 from chatlanes.updates.connection import connect_to
 from chatlanes.updates.parsing import CutUpdate, ParsedUpdate, parse
 from chatlanes.updates.queues import left_behind
-from chatlanes.updates.routing import KeysError, check_order_by, controlling, is_express, is_urgent, keys_of, queue_of
+from chatlanes.updates.routing import (
+    KeysError,
+    check_order_by,
+    controlling,
+    is_express,
+    is_urgent,
+    keys_of,
+    queue_of,
+    unknown,
+)
 from chatlanes.updates.words import WORDS
 
 #: The name of the task in chatlanes/tasks/update.py; importing that would build the Celery app.
@@ -67,13 +76,15 @@ def lanes_of(bot_id: str | int, keys: list[str]) -> list[str]:
 class Intake:
     """Appends the updates of one bot."""
 
-    def __init__(self, client: Redis, settings: Settings) -> None:
-        """Raises OrderByError, CollectError and ControlError for an invalid ORDER_BY, COLLECT or CONTROL, ServerUnfit
+    def __init__(self, client: Redis, settings: Settings, own_name: Callable[[], str | None] = unknown) -> None:
+        """`own_name`: the bot's username in lower case, None if it is not known.
+
+        Raises OrderByError, CollectError and ControlError for an invalid ORDER_BY, COLLECT or CONTROL, ServerUnfit
         for a server that does not support lanes, and RedisError when Redis does not answer.
         """
         check_order_by(settings.order_by)
         self._group_of = grouping(settings)
-        self._stops = controlling(settings.control)
+        self._stops = controlling(settings.control, own_name)
         self._appends = DurableAppends(client, settings.durable_replicas, WORDS)
         self._store = self._appends.store
         self._witness = witness_of(settings.redis_url, WORDS)
@@ -87,8 +98,10 @@ class Intake:
         self._express = settings.express_queue
 
     @classmethod
-    def connect(cls, settings: Settings, timeout_s: float = TIMEOUT_S) -> Intake:
-        return cls(connect_to(settings, timeout_s), settings)
+    def connect(
+        cls, settings: Settings, timeout_s: float = TIMEOUT_S, own_name: Callable[[], str | None] = unknown
+    ) -> Intake:
+        return cls(connect_to(settings, timeout_s), settings, own_name)
 
     @property
     def durability(self) -> Durability:

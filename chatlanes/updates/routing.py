@@ -4,12 +4,14 @@ For any JSON and every built-in order, the keys are distinct, safe for Redis key
 process. They depend on nothing but the update.
 """
 
+import logging
 import re
 import reprlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from functools import cache, partial
+from time import monotonic
 from typing import Any
 from zlib import crc32
 
@@ -23,6 +25,8 @@ from chatlanes.updates.parsing import ParsedUpdate, chat_of, kind_of, parse
 
 __all__ = ["KeysError", "OrderByError", "chat_of", "check_order_by", "is_express", "keys_of", "kind_of", "queue_of"]
 
+log = logging.getLogger("chatlanes")
+
 Order = Callable[[dict[str, Any]], list[str]]
 #: A built-in order.
 OurOrder = Callable[[ParsedUpdate], list[str]]
@@ -35,6 +39,8 @@ EXPRESS_KINDS = frozenset({"pre_checkout_query", "shipping_query"})
 PAID = frozenset({"successful_payment", "refunded_payment"})
 NEW_MESSAGES = frozenset({"message", "channel_post", "business_message"})
 STOP_BUTTON = "stopped_message_generation"
+#: After a failure the username of a bot is not asked for again sooner.
+ASK_AGAIN_AFTER_S = 60.0
 
 #: The lanes that a message may have: MOST_LANES in celery_lanes/protocol/commands.py, whose import loads Celery.
 MOST_KEYS = 64
@@ -53,7 +59,7 @@ class ControlError(ImportPathError):
 
 
 class KeysError(Exception):
-    """The function that ORDER_BY, COLLECT or CONTROL names failed on this one update, or returned an invalid value."""
+    """The function that ORDER_BY or COLLECT names failed on this one update, or returned an invalid value."""
 
 
 def keys_of(update: dict[str, Any], order_by: str = "chat", parsed: ParsedUpdate | None = None) -> list[str]:
@@ -87,24 +93,51 @@ def is_express(parsed: ParsedUpdate) -> bool:
     return parsed.kind in EXPRESS_KINDS or parsed.join_query is not None
 
 
-def controlling(control: str) -> Stops | None:
+class OwnName:
+    """The username of a bot, which `ask` asks Telegram for when it is first needed."""
+
+    def __init__(self, ask: Callable[[], str]) -> None:
+        self._ask = ask
+        self._name: str | None = None
+        self._again_s = float("-inf")
+
+    def __call__(self) -> str | None:
+        """In lower case; None while it is not known. Blocks while Telegram is asked."""
+        if self._name is None and monotonic() >= self._again_s:
+            try:
+                self._name = self._ask().lower()
+            except Exception as failure:
+                self._again_s = monotonic() + ASK_AGAIN_AFTER_S
+                log.warning("the bot's username is not known: %s", message_of(failure, Secrets()))
+        return self._name
+
+
+def unknown() -> None:
+    """In place of an OwnName: a command for any bot counts as one for this bot."""
+
+
+def controlling(control: str, own_name: Callable[[], str | None] = unknown) -> Stops | None:
     """The function that is true for updates that stop the run before them; None if CONTROL is `none`.
 
-    Raises ControlError. The function raises KeysError if it is a user's own and fails.
+    Raises ControlError. A function of the user that fails is logged, and its update stops nothing.
     """
     if control == NO_CONTROL:
         return None
-    return _custom_control(control) if ":" in control else partial(_is_command, frozenset(control.split(",")))
+    commands = frozenset(control.split(","))
+    return _custom_control(control) if ":" in control else partial(_is_command, commands, own_name)
 
 
-def _is_command(commands: frozenset[str], update: dict[str, Any], parsed: ParsedUpdate) -> bool:
-    """True for the Stop button of a draft, and for a new message that begins with a command, which may name a bot."""
+def _is_command(
+    commands: frozenset[str], own_name: Callable[[], str | None], update: dict[str, Any], parsed: ParsedUpdate
+) -> bool:
+    """True for the Stop button of a draft, and for a new message that begins with a command, unless for another bot."""
     if parsed.kind == STOP_BUTTON:
         return True
     text = parsed.body.get("text")
     if not isinstance(text, str) or not text.startswith("/") or parsed.kind not in NEW_MESSAGES:
         return False
-    return text.split(maxsplit=1)[0].partition("@")[0].lower() in commands
+    command, for_bot, name = text.split(maxsplit=1)[0].lower().partition("@")
+    return command in commands and (not for_bot or own_name() in (name, None))
 
 
 @cache
@@ -112,8 +145,12 @@ def _custom_control(control: str) -> Stops:
     function = import_function("CONTROL", control, "true or false", ControlError)
 
     def by_function(update: dict[str, Any], parsed: ParsedUpdate) -> bool:
-        with explained(f"{control} (CONTROL)"):
-            return bool(function(copy_of(update)))
+        try:
+            with explained(f"{control} (CONTROL)"):
+                return bool(function(copy_of(update)))
+        except KeysError as failure:
+            log.error("%s: this update stops nothing", failure)
+            return False
 
     return by_function
 

@@ -19,6 +19,11 @@ from chatlanes.telegram.client import prepare
         # As frameworks send it
         ("deleteMessages", {"chat_id": "7", "message_ids": "[3,4]"}, {("7", "3"), ("7", "4")}),
         ("deleteBusinessMessages", {"business_connection_id": "b-1", "message_ids": [3]}, {("b-1", "3")}),
+        (
+            "deleteEphemeralMessage",
+            {"chat_id": -7, "receiver_user_id": 7, "ephemeral_message_id": 3},
+            {("-7", "e7-3")},
+        ),
         ("sendMessage", {"chat_id": 7, "text": "3"}, set()),
         # Parameters that Telegram refuses
         ("deleteMessage", {"chat_id": 7}, set()),
@@ -38,6 +43,10 @@ def test_a_deletion_is_known_by_its_name(method: str, params: dict[str, Any], fo
         ({"message_id": 3, "chat": {"id": -7}}, {("-7", "3")}),
         ({"message_id": 3, "chat": {"id": 7}, "business_connection_id": "b"}, {("b", "3")}),
         ([{"message_id": 3, "chat": {"id": 7}}, {"message_id": 4, "chat": {"id": 7}}], {("7", "3"), ("7", "4")}),
+        (
+            {"message_id": 0, "ephemeral_message_id": 3, "receiver_user": {"id": 7}, "chat": {"id": -7}},
+            {("-7", "e7-3")},
+        ),
         (True, set()),
         (None, set()),
         ({"message_id": 5}, set()),

@@ -15,6 +15,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 from celery_lanes import Group, Interrupted, Journal, Lanes, LeaseLost, install
 from celery_lanes.protocol import NewMessage
 from chatlanes import StepError
+from chatlanes.bot.addressing import NoChatError
 from chatlanes.bot.context import Context
 from chatlanes.bot.coroutines import PlainCoroutine, awaited
 from chatlanes.bot.interrupts import Interrupts
@@ -244,6 +245,15 @@ def test_the_steps_of_an_interrupted_run_are_known_to_the_next(
     assert found == [("step:charge", {"receipt": 1, "lines": ["tea"]}), ("step:search", "1:2/search/1")]
     assert second.ctx.step("search", lambda key: key) == "1:3/search/1"
     assert second.ctx.step("charge", shop.charge, "tea")["receipt"] == 2
+
+
+def test_nobody_in_a_chat_of_a_guest_is_asked(run: Callable[..., Run], web: HttpServer) -> None:
+    begun = run()
+    guest = {"update_id": 1, "guest_message": {**UPDATE["message"], "guest_query_id": "g"}}  # type: ignore[dict-item]
+    ctx = Context(guest, begun.calls, stored=begun.ctx.stored)
+    with pytest.raises(NoChatError, match="nobody in a guest's chat can answer"):
+        ctx.ask("Sure?")
+    assert web.asked == []
 
 
 def test_the_function_of_a_step_may_not_take_places_in_the_journal(

@@ -77,11 +77,23 @@ def test_without_on_stop_the_command_goes_to_the_bot(make_pipeline: MakePipeline
     pipeline = stoppable(make_pipeline, "tests.support.talking_bot:bot", "threads", CONTROL="/halt")
     pipeline.push(*texts("gate:a"))
     reached(pipeline, "a")
-    [halt] = pipeline.push(*texts("/Halt@my_bot now"))
+    [halt] = pipeline.push(*texts("/Halt@simulated_bot now"))
     until(lambda: pipeline.count("stopped") == 1)
     pipeline.open("a")
     pipeline.drained()
-    assert said(pipeline) == ["one moment", f"{halt}: /Halt@my_bot now"]
+    assert said(pipeline) == ["one moment", f"{halt}: /Halt@simulated_bot now"]
+
+
+def test_a_command_for_another_bot_stops_nothing(make_pipeline: MakePipeline) -> None:
+    pipeline = stoppable(make_pipeline, PLAIN, "threads")
+    pipeline.push(*texts("gate:a"))
+    reached(pipeline, "a")
+    [stop] = pipeline.push(*texts("/stop@other_bot"))
+    until(lambda: pipeline.simulator.stats()["confirmed"] == 2)
+    pipeline.open("a")
+    pipeline.drained()
+    assert events(pipeline) == ["start", "end"] * 2
+    assert said(pipeline)[-1] == f"{stop}: /stop@other_bot, 0 photos"
 
 
 def test_with_none_nothing_is_stopped(make_pipeline: MakePipeline) -> None:

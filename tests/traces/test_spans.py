@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from opentelemetry.sdk.trace.sampling import DEFAULT_OFF, DEFAULT_ON, Decision, 
 from opentelemetry.trace import get_current_span
 
 from celery_lanes.protocol import Appended
+from chatlanes import traces
 from chatlanes.bot.calls import run_calls
 from chatlanes.bot.context import Context
 from chatlanes.logs.ids import TRACE, trace_of
@@ -180,6 +182,37 @@ def test_span_status_of_a_call(raised: BaseException, told: dict[str, Any], is_e
     [call] = traced.spans
     assert told.items() <= fields(call).items()
     assert call.status.is_ok is not is_error
+
+
+async def double_soon(number: int) -> int:
+    with traces.here().calling("getMe", None, "http://here", run_calls.ending_of):
+        return number * 2
+
+
+def double(number: int) -> int:
+    with traces.here().calling("getMe", None, "http://here", run_calls.ending_of):
+        return number * 2
+
+
+def test_a_step_has_a_span_which_is_the_parent_of_those_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    traced = Traced()
+    monkeypatch.setattr(traces, "_here", traced)
+
+    async def handler() -> list[int]:
+        return [await CTX.step("double", function, 2) for function in (double, double_soon)]
+
+    with running(traced):
+        assert CTX.step("double", double, 2) == 4
+        assert asyncio.run(handler()) == [4, 4]
+        with pytest.raises(ZeroDivisionError):
+            CTX.step("divide", lambda: 1 // 0)
+    *inside, failed, run = traced.spans
+    assert [span.name for span in inside] == ["getMe", "step double"] * 3
+    for call, step in zip(inside[::2], inside[1::2], strict=True):
+        assert call.parent == step.context
+        assert step.parent == run.context
+        assert fields(step) == {"chatlanes.step": "double"}
+    assert (failed.name, failed.status.is_ok) == ("step divide", False)
 
 
 def test_a_trace_failure_does_not_affect_the_update(caplog: pytest.LogCaptureFixture) -> None:

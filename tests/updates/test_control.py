@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from chatlanes.settings import Settings, SettingsError, load
 from chatlanes.updates.parsing import parse
-from chatlanes.updates.routing import ControlError, KeysError, controlling
+from chatlanes.updates.routing import ControlError, OwnName, controlling, unknown
 from tests.settings.test_settings import TOKEN
 
 
@@ -16,8 +17,8 @@ def says(text: str, kind: str = "message") -> dict[str, Any]:
     return {"update_id": 1, kind: {"chat": {"id": 7}, "text": text}}
 
 
-def stops(update: dict[str, Any], control: str = "/stop,/cancel") -> bool:
-    found = controlling(control)
+def stops(update: dict[str, Any], control: str = "/stop,/cancel", own_name: Callable[[], str | None] = unknown) -> bool:
+    found = controlling(control, own_name)
     assert found is not None
     return found(update, parse(update))
 
@@ -58,11 +59,48 @@ def test_none_stops_nothing() -> None:
     assert controlling("none") is None
 
 
+def test_a_command_for_another_bot_is_not_for_this_one() -> None:
+    asked: list[int] = []
+    own_name = OwnName(lambda: asked.append(1) or "My_Bot")  # type: ignore[func-returns-value]
+    assert stops(says("/stop"), own_name=own_name)
+    assert asked == []
+    assert stops(says("/stop@my_bot please"), own_name=own_name)
+    assert stops(says("/STOP@MY_BOT"), own_name=own_name)
+    assert not stops(says("/stop@my_bot2"), own_name=own_name)
+    assert not stops(says("/help@other_bot"), own_name=own_name)
+    assert asked == [1]
+
+
+def test_while_the_username_is_not_known_every_bot_is_meant(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = iter([RuntimeError("no answer"), "my_bot"])
+
+    def ask() -> str:
+        match next(answers):
+            case Exception() as failure:
+                raise failure
+            case name:
+                return name
+
+    own_name = OwnName(ask)
+    assert stops(says("/stop@other_bot"), own_name=own_name)
+    assert stops(says("/stop@other_bot"), own_name=own_name)
+    assert caplog.messages == ["the bot's username is not known: no answer"]
+    monkeypatch.setattr(own_name, "_again_s", 0.0)
+    assert not stops(says("/stop@other_bot"), own_name=own_name)
+
+
 def test_a_function_of_the_user_decides() -> None:
     assert stops(says("enough"), f"{HERE}:by_text") is True
     assert stops(says("/stop"), f"{HERE}:by_text") is False
-    with pytest.raises(KeysError, match=r"by_text \(CONTROL\) failed with KeyError"):
-        stops({"update_id": 1}, f"{HERE}:by_text")
+
+
+def test_an_update_for_which_the_function_fails_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    assert stops({"update_id": 1}, f"{HERE}:by_text") is False
+    assert caplog.messages == [
+        f"{HERE}:by_text (CONTROL) failed with KeyError: 'message': this update stops nothing",
+    ]
 
 
 def test_a_function_that_cannot_be_used_is_refused() -> None:

@@ -20,8 +20,9 @@ from typing import Any, Protocol
 from celery.exceptions import SoftTimeLimitExceeded
 
 from celery_lanes.errors import LanesError, LeaseLost, RedisAway
+from chatlanes import traces
 from chatlanes.bot.calls.journal import IN_STEP, CallJournal, JournaledCall, StepError, Uncertain
-from chatlanes.bot.calls.run_calls import Api, Calls, Lifecycle
+from chatlanes.bot.calls.run_calls import Api, Calls, Lifecycle, ending_of
 from chatlanes.bot.event_loop import blocking_executor, finished, is_async, is_in_coroutine
 from chatlanes.bot.session import SessionError, check_keys, encode
 from chatlanes.bot.stored import Stored
@@ -59,16 +60,27 @@ class Unrecorded:
 
     def __init__(self, name: str, function: Callable[[], Any]) -> None:
         self.name, self.function = name, function
+        self._span: traces.NoSpan = traces.NO_SPAN
 
     def result(self) -> Any:
         """The function's result, or in a coroutine an awaitable of it."""
         if is_in_coroutine():
-            return self._awaited()
+            return self._soon()
         if is_async(self.function):
             raise StepError(
                 f"the function of step {self.name} is a coroutine function: await ctx.step in an async def handler"
             )
-        return self._called()
+        with self._traced():
+            return self._called()
+
+    async def _soon(self) -> Any:
+        with self._traced():
+            return await self._awaited()
+
+    @contextmanager
+    def _traced(self) -> Iterator[None]:
+        with traces.here().stepping(self.name, ending_of) as self._span:
+            yield
 
     def _called(self) -> Any:
         with self._inside():
@@ -156,6 +168,7 @@ class Step(Unrecorded):
             raise LeaseLost(f"the handler has ended; step {self.name} was not called: await ctx.step in the handler")
         try:
             self._begun = begun = self._journal.begin("step", self.name, uncertain=self._uncertain)
+            self._span.set(replayed=not begun.is_due)
             if begun.is_due:
                 begun.ensure()
         except RedisAway as outage:

@@ -21,6 +21,7 @@ from redis.exceptions import RedisError
 from celery_lanes.errors import ServerUnfit, complaint
 from celery_lanes.protocol import Appended
 from chatlanes.logs.ids import thread_of
+from chatlanes.poller.bot_api import Telegram
 from chatlanes.poller.factory import intake_of
 from chatlanes.poller.filter import Filter
 from chatlanes.poller.progress import Progress
@@ -32,6 +33,8 @@ log = logging.getLogger("poller")
 
 #: For each answer of Redis: it leaves time to answer the update.
 REDIS_ANSWERS_WITHIN_S = 4.0
+#: With the username of the bot, while updates wait: it is asked for once, at the first command that names a bot.
+TELEGRAM_ANSWERS_WITHIN_S = 2.0
 #: While the backlog is too large it is read again after this time.
 READ_EVERY_S = 0.5
 #: Under constant overload the backlog crosses its limit every other second. This bounds the log lines.
@@ -212,7 +215,9 @@ class HookIntake:
     def _append(self, updates: list[Any]) -> Appended:
         """Runs on the thread of the commits, one at a time. Raises RedisError, ServerUnfit."""
         if self._intake is None:
-            self._intake = intake_of(self._settings, REDIS_ANSWERS_WITHIN_S)
+            settings = self._settings
+            telegram = Telegram(settings.bot_api_url, settings.token, answer_within_s=TELEGRAM_ANSWERS_WITHIN_S)
+            self._intake = intake_of(settings, REDIS_ANSWERS_WITHIN_S, telegram)
         wanted = self._filtering.admitted(updates)
         kept = set(map(id, wanted))
         dropped = [update for update in updates if id(update) not in kept]
