@@ -93,7 +93,7 @@ def test_a_command_for_another_bot_stops_nothing(make_pipeline: MakePipeline) ->
     pipeline.open("a")
     pipeline.drained()
     assert events(pipeline) == ["start", "end"] * 2
-    assert said(pipeline)[-1] == f"{stop}: /stop@other_bot, 0 photos"
+    assert said(pipeline)[-1] == f"{stop}: /stop@other_bot"
 
 
 def test_with_none_nothing_is_stopped(make_pipeline: MakePipeline) -> None:

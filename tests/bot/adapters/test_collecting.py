@@ -1,4 +1,4 @@
-"""Collected updates in each framework, with the examples; and a newer message interrupts the handler of each, whose
+"""Collected updates in each framework, with the examples; and a newer message or a stop ends the handler of each, whose
 error handlers are not called.
 """
 
@@ -91,6 +91,31 @@ def test_a_newer_message_ends_the_run_of_a_framework(make_pipeline: MakePipeline
     assert len(pipeline.simulator.calls("deleteMessage")) == 1
     assert not (pipeline.directory / "error").exists()
     assert "ERROR" not in worker.log
+
+
+@pytest.mark.first_only
+@pytest.mark.parametrize(
+    ("bot", "pool"),
+    [("dp", "threads"), ("application", "threads"), ("telebot", "prefork"), ("async_telebot", "prefork")],
+)
+def test_a_stop_ends_the_run_of_a_framework(make_pipeline: MakePipeline, bot: str, pool: str) -> None:
+    pipeline = make_pipeline(BOT=f"tests.bot.adapters.bots.interruptible:{bot}", MAX_ATTEMPTS=1)
+    pipeline.poller()
+    worker = pipeline.worker(pool, 2)
+    # Given a run that has sent a message
+    pipeline.push(message(0, 7, do="one"))
+    until(lambda: (pipeline.directory / "a.reached").exists())
+    # When the user sends /stop
+    pipeline.push(message(0, 7, do="/stop"))
+    until(lambda: pipeline.count("stopped") == 1)
+    pipeline.open("a")
+    pipeline.drained()
+    worker.stop()
+    # Then the run has ended without its answer, and the framework gets the command
+    assert texts(pipeline, 7) == ["one moment", "one moment", "/stop"]
+    assert not (pipeline.directory / "error").exists()
+    assert "ERROR" not in worker.log
+    assert pipeline.dead() == []
 
 
 def test_a_rich_message_has_the_texts_of_all_beside_its_blocks() -> None:
