@@ -30,6 +30,8 @@ from chaos.systems.broadcast import BroadcastCommands
 from chaos.systems.definitions import System
 from chaos.systems.feed import Feed
 from chaos.systems.processes import Processes
+from chaos.systems.users import Conversation, Users
+from chatlanes.bot.questions import ASKED
 from chatlanes.settings import secret_from
 from chatlanes_sandbox import simulator
 from chatlanes_sandbox.simulator import Simulator
@@ -38,6 +40,8 @@ Links = dict[tuple[str, str], Link]
 
 LEASE_S = 3.0
 RESTART_EVERY_S = 0.1
+#: Conversations with agents, for each of the other updates.
+AGENTS = 0.1
 
 
 @dataclass
@@ -58,6 +62,8 @@ class Chaos:
     broadcasts: dict[str, dict[str, Any]] = field(default_factory=dict)
     last_fired: dict[str, int] = field(default_factory=dict)
     calm_at_s: float = 0.0
+    conversations: list[Conversation] = field(default_factory=list)
+    open_questions: list[str] = field(default_factory=list)
 
     def run(self, seconds: float, seed: int, rate: float, every_s: float) -> None:
         """Runs for `seconds`, then until all updates are done or none has finished for `give_up_after_s`."""
@@ -67,6 +73,8 @@ class Chaos:
         if self.system.recipients:
             self.injector.commands.start(self.system.recipients)
         feed.start()
+        users = Users(self.telegram, seed, rate * AGENTS if self.system.has_agents else 0.0)
+        users.start()
         ends_s = time.monotonic() + seconds
         for planned in faults(seed, self.system, every_s):
             if not self._restart_ended_for(planned.pause_s, ends_s):
@@ -74,8 +82,12 @@ class Chaos:
             fault = self.injector.inject(planned)
             print(f"{len(self.injector.faults):5}  {fault.what:15} {fault.target}", flush=True)  # noqa: T201
         feed.end()
+        users.end_new()
         self.injector.end()
         self._wait_until_calm()
+        users.end()  # none has a question any more, but some may have just pressed an old button
+        self._wait_until_calm()
+        self.conversations = users.conversations
         with Redis(port=self.injector.redis.port) as client:
             self._read_final_state(client)
             if self.system.has_drills:
@@ -104,6 +116,8 @@ class Chaos:
             broadcasts=self.broadcasts,
             promised=self.injector.commands.promised,
             main_broadcast=self.injector.commands.main,
+            conversations=[asdict(each) for each in self.conversations],
+            open_questions=self.open_questions,
         ).save(self.folder)
 
     def _read_final_state(self, client: Redis) -> None:
@@ -111,6 +125,7 @@ class Chaos:
         self.calm_at_s = time.time()
         self.buried = sorted(self.system.buried(client)) if self.system.buried else None
         self.sessions = self.system.sessions(client) if self.system.sessions else None
+        self.open_questions = [key.decode() for key in client.scan_iter(f"{ASKED}*", count=1000)]
         if self.system.has_timers:
             self.last_fired, self.broadcasts = schedules.last_fired(client), broadcast.results(client)
 

@@ -2,7 +2,7 @@
 
 Finds updates that were lost, ran out of order or two at a time, effects by stale holders, burials without a reason and
 missing burials, messages sent twice although the first result was known, and sessions that did not count each update
-once; and what timers, schedules and broadcasts did wrong.
+once; and what timers, schedules, broadcasts and agents did wrong.
 
 A holder is stale from the moment its lease is taken back (the fence of the take-back is that moment).
 """
@@ -13,10 +13,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from chaos.check import broadcast, groups, order, recovery, repeated_messages, schedules, stale_calls, timers
+from chaos.check import agents, broadcast, groups, order, recovery, repeated_messages, schedules, stale_calls, timers
 from chaos.check.violation import Violation
 from chaos.evidence.records import Evidence
 from chaos.systems import poison
+from chaos.systems.agents import STEP
 
 
 @dataclass
@@ -35,6 +36,10 @@ class Judgement:
     met_by: Counter[str] = field(default_factory=Counter)
     in_groups: int = 0  #: updates that ran together with others
     interrupted: int = 0  #: updates of which a run was interrupted
+    stops: int = 0  #: that users sent to agents
+    stopped: int = 0  #: updates and answers that were stopped
+    answers: Counter[str] = field(default_factory=Counter)  #: how the questions of the agents ended
+    steps: int = 0  #: different steps that were paid
     timers_late_s: list[float] = field(default_factory=list)  #: of each timer that fired, sorted
     fired: dict[str, int] = field(default_factory=dict)  #: how many occurrences of each schedule
     recoveries_s: list[float] = field(default_factory=list)  #: one per kill that met an update in flight
@@ -47,7 +52,7 @@ class Judgement:
 def check(evidence: Evidence) -> Judgement:
     valid = [run for run in evidence.runs if not run.is_late]
     others = [run for run in evidence.others if not run.is_late]
-    terminated = evidence.terminated
+    terminated, book = evidence.terminated, evidence.book
     finished = order.finished(valid, terminated)
     in_flight, otherwise = repeated_messages.sent_twice(evidence)
     return Judgement(
@@ -67,6 +72,8 @@ def check(evidence: Evidence) -> Judgement:
             "timers fired twice, early, or of a buried update": timers.wrong(evidence),
             "schedules lost": schedules.lost(evidence),
             "schedules early or out of order": schedules.wrong(evidence),
+            "questions not continued once": agents.wrong_questions(evidence),
+            "effects after a stop": agents.after_stops(evidence),
         },
         updates=len(finished),
         runs=len(evidence.runs),
@@ -75,7 +82,11 @@ def check(evidence: Evidence) -> Judgement:
         twice_in_flight=Counter(each.effect.text.partition(" ")[0] or "update" for each in in_flight),
         met_by=Counter(each.fault for each in in_flight),
         in_groups=len({update for run in valid if run.group[1:] for update in run.group}),
-        interrupted=0 if evidence.book is None else len(evidence.book.interrupted),
+        interrupted=0 if book is None else len(book.interrupted - book.stopped.keys()),
+        stops=sum(each.stop is not None for each in evidence.conversations),
+        stopped=0 if book is None else len(book.stopped),
+        answers=agents.answers(evidence),
+        steps=len({effect.text for effect in evidence.effects if effect.text.startswith(f"{STEP} ")}),
         timers_late_s=timers.lateness_s(evidence),
         fired={name: len(fired) for name, fired in schedules.fired_at(evidence).items()},
         recoveries_s=recovery.times_s(evidence),

@@ -36,7 +36,7 @@ class InFlight(NamedTuple):
 def sent_twice(evidence: Evidence) -> tuple[list[InFlight], list[Violation]]:
     """Repeated messages: those where a call was in flight at a fault, and those without that excuse."""
     calls = {(run.name, call.number): (run, call) for run in evidence.all_runs for call in run.calls.values()}
-    sent: dict[tuple[int, int, int, str], list[Effect]] = defaultdict(list)
+    sent: dict[tuple[int, int | str, int, str], list[Effect]] = defaultdict(list)
     in_flight: list[InFlight] = []
     needless: list[Violation] = []
     for effect in sorted(evidence.effects, key=lambda effect: effect.at_s):

@@ -50,12 +50,15 @@ Holds = dict[tuple[MessageId, str], Hold]
 @dataclass
 class Book:
     """`holds`: every hand-out, by message and fence. `noted`: message, number of the call (from 0) and fence of each
-    call whose outcome was stored in Redis. `interrupted`: the updates of which a run was interrupted.
+    call whose outcome was stored in Redis; a step has its place in the journal instead of a number. `interrupted`: the
+    messages of which a run was interrupted or stopped. `stopped`: of each stopped message the fence of its last run, 0
+    if it had none.
     """
 
     holds: Holds = field(default_factory=dict)
-    noted: set[tuple[MessageId, int, str]] = field(default_factory=set)
+    noted: set[tuple[MessageId, int | str, str]] = field(default_factory=set)
     interrupted: set[MessageId] = field(default_factory=set)
+    stopped: dict[MessageId, int] = field(default_factory=dict)
 
 
 def book_of(commands: Iterable[list[bytes]]) -> Book:
@@ -79,6 +82,8 @@ def _moved(
 ) -> None:
     if verb in (b"DEL", b"UNLINK"):
         current.pop(message, None)
+    if b"stopped" in fields:
+        book.stopped[message] = int(fields[b"stopped"])
     if b"fence" not in fields:
         return
     fence = fields[b"fence"].decode()
@@ -90,11 +95,14 @@ def _moved(
 
 
 def _noted(message: MessageId, fields: dict[bytes, bytes], book: Book) -> None:
-    """Reads calls of the handler: the field is the call's number, from 1; the value is `state fence what outcome`."""
+    """Reads calls and steps of the handler: the field is the call's number, from 1, or the place of the step; the value
+    is `state fence what outcome`.
+    """
     for place, value in fields.items():
         state, _, rest = value.partition(b" ")
-        if place.isdigit() and state == b"done":
-            book.noted.add((message, int(place) - 1, rest.partition(b" ")[0].decode()))
+        if state == b"done" and (place.isdigit() or place.startswith(b"step/")):
+            number = int(place) - 1 if place.isdigit() else place.decode()
+            book.noted.add((message, number, rest.partition(b" ")[0].decode()))
 
 
 def _message(key: bytes, prefix: bytes) -> MessageId:

@@ -19,9 +19,11 @@ from chaos.evidence.records import (
     effects_in,
     groups_in,
     messages_of_broadcast,
+    payments_in,
     runs_in,
     timers_in,
 )
+from chaos.systems.users import Conversation
 
 FILE, HISTORY, AOF_COPY = "findings.json", "history.jsonl", "aof"
 
@@ -47,6 +49,8 @@ class Findings:
     broadcasts: dict[str, dict[str, Any]] = field(default_factory=dict)
     promised: list[str] = field(default_factory=list)
     main_broadcast: str = ""
+    conversations: list[dict[str, Any]] = field(default_factory=list)
+    open_questions: list[str] = field(default_factory=list)
 
     def save(self, folder: Path) -> None:
         (folder / FILE).write_text(json.dumps(asdict(self)))
@@ -65,6 +69,8 @@ def evidence(folder: Path) -> Evidence:
     all_runs = runs_in(records, faults, book.holds if book else None, found.lease_s or 0.0)
     runs = [run for run in all_runs if not run.message]
     groups = groups_in(runs)
+    conversations = [Conversation(**each) for each in found.conversations]
+    of_agents = {update for each in conversations for update in each.updates}
 
     def whole(firsts: Iterable[int]) -> tuple[int, ...]:
         """A group is terminated and buried under the id of its first update."""
@@ -72,9 +78,9 @@ def evidence(folder: Path) -> Evidence:
 
     return Evidence(
         runs=runs,
-        effects=effects_in(found.calls),
+        effects=[*effects_in(found.calls), *payments_in(records, all_runs)],
         faults=[replace(fault, updates=whole(fault.updates)) for fault in faults],
-        expected=range(1, found.sent + 1),
+        expected=[update for update in range(1, found.sent + 1) if update not in of_agents],
         buried=None if found.buried is None else frozenset(whole(found.buried)),
         book=book,
         sessions=found.sessions,
@@ -87,6 +93,8 @@ def evidence(folder: Path) -> Evidence:
         broadcasts={id_: _broadcast(**found) for id_, found in found.broadcasts.items()},
         promised=found.promised,
         main_broadcast=found.main_broadcast,
+        conversations=conversations,
+        open_questions=found.open_questions,
         news=messages_of_broadcast(found.calls),
     )
 

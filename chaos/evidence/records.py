@@ -12,17 +12,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chaos.evidence.aof import FOREVER, Book, Holds, MessageId
-from chaos.systems import broadcast, timers
+from chaos.systems import agents, broadcast, timers
 from chaos.systems.poison import is_poison
+from chaos.systems.users import Conversation
 
 Record = dict[str, Any]
 
 
 @dataclass
 class Call:
-    """One ctx.call of a run. `outcome` is "answered", "failed", or "died" with its process."""
+    """One ctx.call of a run, or one payment. `outcome` is "answered", "failed", or "died" with its process."""
 
-    number: int
+    number: int | str
     began_s: float
     ended_s: float = FOREVER
     outcome: str = "died"
@@ -33,8 +34,9 @@ class HandlerRun:
     """One run of a handler. It ends with its last record, or when its process is killed. `update` is the first of the
     `group` that it runs, which usually has one.
 
-    A run of a timer, of an occurrence of a schedule or of a recipient of a broadcast has a `message` and no group; its
-    `update` is the one that set the timer, or 0.
+    A run of a timer, of an occurrence of a schedule, of a recipient of a broadcast or of an agent has a `message` and
+    no group; its `update` is the one that set the timer or began the agent, or 0. `answer`: the one that it continued
+    with.
     """
 
     name: str
@@ -47,12 +49,13 @@ class HandlerRun:
     end_s: float = FOREVER
     outcome: str = "died"  # or "end", "raise", "die" (killed itself)
     valid_until_s: float = FOREVER  # from then on another run may have the lease
-    calls: dict[int, Call] = field(default_factory=dict)
+    calls: dict[int | str, Call] = field(default_factory=dict)
     message: str = ""
+    answer: str = ""
 
     @property
     def id(self) -> MessageId:
-        return self.message or self.update
+        return int(self.message) if self.message.isdecimal() else self.message or self.update
 
     @property
     def is_late(self) -> bool:
@@ -70,11 +73,13 @@ class HandlerRun:
 
 @dataclass(frozen=True)
 class Effect:
-    """A call that Telegram executed. `size`: of the group that its run had. `text`: of one that answers no update."""
+    """A call that Telegram executed, or a payment. `size`: of the group that its run had. `text`: of one that answers
+    no update.
+    """
 
     at_s: float
     update: int
-    number: int
+    number: int | str
     run: str | None
     fence: str | None
     size: int = 1
@@ -142,6 +147,9 @@ class Evidence:
     broadcasts: Mapping[str, BroadcastFindings] = field(default_factory=dict)
     promised: Sequence[str] = ()
     main_broadcast: str = ""
+    #: Those of the agents, and the ids of the questions that were open at the end.
+    conversations: Sequence[Conversation] = ()
+    open_questions: Sequence[str] = ()
     #: How many messages of the main broadcast each chat has got.
     news: Mapping[int, int] = field(default_factory=dict)
 
@@ -201,12 +209,14 @@ def _started(record: Record, holds: Holds | None, lease_s: float) -> HandlerRun:
 
 def _continued(run: HandlerRun, record: Record) -> None:
     match record["what"]:
-        case "call":
+        case "call" | "paid":
             run.calls[record["number"]] = Call(record["number"], record["at_s"])
         case "called":
             _called(run, record, "answered")
         case "failed":
             _called(run, record, "failed")
+        case "continued":
+            run.answer = record["answer"]
         case outcome:
             run.end_s, run.outcome = record["at_s"], outcome
 
@@ -222,6 +232,15 @@ def effects_in(calls: Iterable[Record]) -> list[Effect]:
     Those of the main broadcast have none: a worker makes them, not the bot.
     """
     return [_effect(call) for call in calls if _is_message(call) and call["params"]["text"] != broadcast.TEXT]
+
+
+def payments_in(records: Iterable[Record], runs: Iterable[HandlerRun]) -> list[Effect]:
+    fences = {run.name: run.fence for run in runs}
+    return [
+        Effect(each["at_s"], each["id"], each["number"], each["run"], fences[each["run"]], text=f"step {each['key']}")
+        for each in records
+        if each["what"] == "paid"
+    ]
 
 
 def timers_in(records: Iterable[Record]) -> list[TimerRun]:
@@ -252,6 +271,9 @@ def _effect(call: Record) -> Effect:
     params = call["params"]
     text, run, fence = params["text"], params.get("run"), params.get("fence")
     kind, is_other, name = text.partition(" ")
+    if kind == agents.KIND:
+        update, number = map(int, name.split("."))
+        return Effect(call["at"], update, number, run, fence, text=text)
     if is_other:
         update = int(name.partition(".")[0]) if kind == timers.KIND else 0
         return Effect(call["at"], update, 0, run, fence, text=text)

@@ -8,7 +8,7 @@ import time
 from random import random
 from typing import Any, Protocol
 
-from chaos.systems import poison, timers
+from chaos.systems import agents, poison, timers
 from chaos.systems.recording import RecordedRun, recorded
 from chatlanes import Bot
 from chatlanes.updates import keys_of
@@ -37,6 +37,9 @@ class HandlerContext(Protocol):
 
 
 def handle(ctx: HandlerContext) -> None:
+    if (ctx.chat_id or 0) >= agents.FIRST_CHAT:
+        agents.handle(ctx, _work)  # type: ignore[arg-type]
+        return
     updates = tuple(update["update_id"] for update in getattr(ctx, "updates", [ctx.update]))
     keys = keys_of(ctx.update, os.environ[ORDER])
     with recorded(ctx, updates[0], keys, attempt=ctx.attempt, updates=updates) as run:
@@ -67,4 +70,4 @@ def _work() -> None:
     time.sleep(random() ** 3 * float(os.environ[SLOWEST_S]) / 2)  # noqa: S311 - mostly short, sometimes long
 
 
-bot = Bot(handle, on_timer=timers.on_timer)
+bot = Bot(handle, on_timer=timers.on_timer, on_stop=agents.on_stop)

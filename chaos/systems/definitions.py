@@ -42,6 +42,8 @@ class System:
     #: True if it has timers, schedules and broadcasts; and the number of recipients of the main broadcast (0: none).
     has_timers: bool = False
     recipients: int = 0
+    #: True if it has agents, which need steps, questions and stops.
+    has_agents: bool = False
     #: True if its pollers are webhook receivers.
     receives: bool = False
     #: Further settings, how many updates follow another of their sender in the same chat, and the longest handler.
@@ -114,6 +116,7 @@ LANES = System(
     give_up_after_s=120.0,
     has_drills=True,
     has_timers=True,
+    has_agents=True,
     settings={"SCHEDULES": schedules.PATH},
 )
 

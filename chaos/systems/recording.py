@@ -42,10 +42,16 @@ class RecordedRun:
 
     def call(self, number: int, chat_id: int | None, text: str) -> None:
         """Sends the message `number` of this run."""
+        with self.calling(number):
+            self.ctx.call("sendMessage", chat_id=chat_id, text=text)
+
+    @contextmanager
+    def calling(self, number: int) -> Iterator[None]:
+        """Records that the block makes a call, which carries the run."""
         self.write("call", number=number)
         _here.run = self
         try:
-            self.ctx.call("sendMessage", chat_id=chat_id, text=text)
+            yield
         except BaseException:
             self.write("failed", number=number)
             raise
