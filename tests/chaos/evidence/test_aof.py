@@ -70,6 +70,26 @@ def test_noted_outcomes() -> None:
         [b"HSET", b"lanes:journal:1:5", b"1", b"done 77 sendMessage:x {}"],
         [b"HSET", b"lanes:journal:1:5", b"2", b"begun 77 sendMessage:y ", b"last", b"2"],
         [b"HSET", b"lanes:journal:1:5", b"error1", b"done 77 sendMessage:z {}"],
+        [b"HSET", b"lanes:journal:1:5", b"step/pay/1", b"done 77 step:pay {}"],
+        [b"HSET", b"lanes:journal:1:5", b"step/pay/2", b"begun 77 step:pay "],
     ]
 
-    assert book_of(commands).noted == {(5, 0, "77")}
+    assert book_of(commands).noted == {(5, 0, "77"), (5, "step/pay/1", "77")}
+
+
+def test_stopped_messages(server: Server, tmp_path: Path) -> None:
+    # Given a running message, and one that waits
+    aof_copy = AofCopy(tmp_path / "redis", tmp_path / "aof")
+    aof_copy.start()
+    with Redis(port=server.port) as client:
+        store = Store(client)
+        store.append([message(1), message(2)])
+        [first] = store.turn(["updates.0"], holder="here:11:x", lease_ms=9000, room=1).leased
+        # When another one stops the first
+        store.append([message(3)._replace(stops=True)])
+    server.kill()
+    aof_copy.end()
+    # Then only that one is stopped, and its hold has ended
+    book = book_in(tmp_path / "aof")
+    assert book.stopped == {1: int(first.fence)}
+    assert book.holds[1, first.fence].until_s < FOREVER

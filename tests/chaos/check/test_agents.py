@@ -1,0 +1,179 @@
+"""Questions that are continued twice or never, effects after a stop, and payments that come twice are found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chaos.check.checker import check
+from chaos.evidence.aof import FOREVER, Book, Hold
+from chaos.evidence.records import Effect, Evidence, InjectedFault, Record, payments_in, runs_in
+from chaos.systems.users import Conversation
+
+ORDER, PRESS, STOP = 1, 2, 3
+
+
+class Talk:
+    """The history of one agent, whose order is the update 1, and its answer the update 2."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.effects: list[Effect] = []
+        self.faults: list[InjectedFault] = []
+        self.book = Book()
+        self.buried: set[int] = set()
+        self._runs = 0
+
+    def run(
+        self,
+        message: int | str,
+        from_s: float,
+        to_s: float | None = None,
+        *,
+        of: int = ORDER,
+        answer: str = "",
+        end: str = "end",
+        says: tuple[int, ...] = (),
+        pays: str = "",
+        taken_back_s: float = FOREVER,
+        noted: bool = True,
+    ) -> Talk:
+        """One run, of the message that ran it. `says`: the numbers of its messages; `pays`: the name of its step."""
+        self._runs += 1
+        name, fence = str(self._runs), f"{from_s * 1e6:.0f}"
+        self.book.holds[message, fence] = Hold(message, fence, "here:1:1", taken_back_s)
+
+        def write(what: str, at_s: float, **more: Any) -> None:
+            self.records.append({"at_s": at_s, "id": of, "run": name, "what": what, **more})
+
+        write("start", from_s, keys=["chat:5001"], pid=1, fence=fence, message=str(message))
+        for number in says:
+            write("call", from_s, number=number)
+            write("called", from_s, number=number)
+            self.book.noted.add((message, number, fence))
+            self.effects.append(Effect(from_s, of, number, name, fence, text=f"agent {of}.{number}"))
+        if pays:
+            write("paid", from_s, number=f"step/{pays}/1", key=f"1:1/{pays}/1")
+            if noted:
+                write("called", from_s, number=f"step/{pays}/1")
+                self.book.noted.add((message, f"step/{pays}/1", fence))
+        if answer:
+            write("continued", from_s, answer=answer)
+        if to_s is not None:
+            write(end, to_s)
+        return self
+
+    def asks(self) -> Talk:
+        return self.run(ORDER, 1.0, 1.5, end="raise", says=(0, 1), pays="search")
+
+    def evidence(self, *, stop: int | None = None) -> Evidence:
+        runs = runs_in(self.records, self.faults, self.book.holds, 10.0)
+        return Evidence(
+            runs=[],
+            others=runs,
+            effects=[*self.effects, *payments_in(self.records, runs)],
+            faults=self.faults,
+            expected=(),
+            buried=frozenset(self.buried),
+            book=self.book,
+            sessions=None,
+            parts={1: "prefork"},
+            conversations=[Conversation(5_001, ORDER, stop, [ORDER, PRESS, *([stop] if stop else [])])],
+        )
+
+    def violations(self, *, stop: int | None = None) -> dict[str, list[str]]:
+        found = check(self.evidence(stop=stop)).violations
+        return {kind: [str(each) for each in violations] for kind, violations in found.items() if violations}
+
+
+def answered() -> Talk:
+    return Talk().asks().run(PRESS, 2.0, 3.0, answer="Yes", says=(2,), pays="charge")
+
+
+def test_a_question_that_is_continued_once() -> None:
+    assert answered().violations() == {}
+    verdict = check(answered().evidence())
+    assert (verdict.answers, verdict.steps, verdict.stops) == ({"answered": 1}, 2, 0)
+    late = Talk().asks().run("timer:5", 9.0, 10.0, answer="too late", says=(2,), pays="charge")
+    assert late.violations() == {}
+    assert check(late.evidence()).answers == {"timed out": 1}
+
+
+def test_a_rerun_of_the_answer_is_not_a_second_continuation() -> None:
+    again = Talk().asks().run(PRESS, 2.0, 2.5, answer="Yes", end="raise", pays="charge", taken_back_s=2.6)
+    assert again.run(PRESS, 3.0, 4.0, answer="Yes", says=(2,)).violations() == {}
+
+
+@pytest.mark.parametrize(
+    ("talk", "problem"),
+    [
+        (answered().run("timer:5", 9.0, 10.0, answer="too late"), "was continued by 2, timer:5"),
+        (Talk().asks(), "was never continued to the end"),
+        (Talk().asks().run(PRESS, 2.0, 3.0, answer="Yes", pays="charge"), "was never continued to the end"),
+        # Its run ended after its lease
+        (Talk().asks().run(PRESS, 2.0, 3.0, answer="Yes", taken_back_s=2.9), "was never continued to the end"),
+        (Talk().run(ORDER, 1.0, pays="search"), "was never asked"),
+    ],
+)
+def test_questions_that_were_not_continued_once(talk: Talk, problem: str) -> None:
+    assert talk.violations()["questions not continued once"] == [f"the question of 1 {problem}"]
+
+
+def test_a_question_that_is_still_open() -> None:
+    found = check(replace(answered().evidence(), open_questions=["asked:1:1-1"])).violations
+    assert [str(each) for each in found["questions not continued once"]] == ["the question asked:1:1-1 is still open"]
+
+
+def test_a_terminated_answer_leaves_the_question_to_the_timeout() -> None:
+    talk = answered().run("timer:5", 9.0, 10.0, answer="too late", says=())
+    talk.faults.append(InjectedFault(2.5, "terminate", "updates", updates=(PRESS,)))
+    talk.buried.add(PRESS)
+    assert talk.violations() == {}
+
+
+def stopped() -> Talk:
+    """An answer that continues the agent is stopped."""
+    talk = Talk().asks().run(PRESS, 2.0, 2.5, answer="Yes", end="raise", pays="charge", taken_back_s=2.4)
+    talk.book.stopped[PRESS] = 2_000_000
+    return talk
+
+
+def test_a_stop_closes_the_question() -> None:
+    talk = stopped().run(STOP, 3.0, 3.5, of=STOP, says=(0,))
+    assert talk.violations(stop=STOP) == {}
+    verdict = check(talk.evidence(stop=STOP))
+    assert (verdict.answers, verdict.stops, verdict.stopped) == ({"closed": 1}, 1, 1)
+
+
+def test_effects_after_a_stop_are_found() -> None:
+    talk = stopped().run(STOP, 3.0, 3.5, of=STOP, says=(0,)).run("timer:5", 4.0, 5.0, answer="too late", says=(2,))
+    assert talk.violations(stop=STOP)["effects after a stop"] == ["agent 1.2 took effect at 4.000, after the stop 3"]
+    paid = stopped().run(STOP, 3.0, 3.5, of=STOP).run("timer:5", 4.0, 5.0, answer="too late", pays="charge")
+    assert (
+        "step 1:1/charge/1 took effect at 4.000, after the stop 3" in paid.violations(stop=STOP)["effects after a stop"]
+    )
+
+
+def test_a_stopped_update_that_runs_again_is_found() -> None:
+    talk = stopped().run(PRESS, 2.6, 2.9, answer="Yes", says=(2,)).run(STOP, 3.0, 3.5, of=STOP)
+    assert talk.violations(stop=STOP) == {"effects after a stop": ["2 was stopped, and ran again at 2.600"]}
+
+
+def test_a_stop_whose_hook_has_not_run_is_found() -> None:
+    talk = stopped()
+    assert talk.violations(stop=STOP) == {"effects after a stop": ["on_stop has not run for 3"]}
+
+
+def test_a_step_that_is_paid_twice_is_found_unless_a_fault_hit_it() -> None:
+    first = Talk().asks().run(PRESS, 2.0, answer="Yes", pays="charge", taken_back_s=2.6)
+    again = first.run(PRESS, 3.0, 4.0, answer="Yes", says=(2,), pays="charge")
+    assert list(again.violations()) == ["sent twice without need"]
+    assert again.violations()["sent twice without need"][0].startswith("step 1:1/charge/1: its message step/charge/1")
+    # The process died before the outcome was recorded
+    killed = Talk().asks().run(PRESS, 2.0, answer="Yes", pays="charge", taken_back_s=2.6, noted=False)
+    killed.faults.append(InjectedFault(2.1, "kill_all", "prefork", 0.0, (1,)))
+    killed.run(PRESS, 3.0, 4.0, answer="Yes", says=(2,), pays="charge")
+    assert killed.violations() == {}
+    assert check(killed.evidence()).twice_in_flight == {"step": 1}
