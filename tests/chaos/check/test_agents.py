@@ -151,9 +151,8 @@ def test_effects_after_a_stop_are_found() -> None:
     talk = stopped().run(STOP, 3.0, 3.5, of=STOP, says=(0,)).run("timer:5", 4.0, 5.0, answer="too late", says=(2,))
     assert talk.violations(stop=STOP)["effects after a stop"] == ["agent 1.2 took effect at 4.000, after the stop 3"]
     paid = stopped().run(STOP, 3.0, 3.5, of=STOP).run("timer:5", 4.0, 5.0, answer="too late", pays="charge")
-    assert (
-        "step 1:1/charge/1 took effect at 4.000, after the stop 3" in paid.violations(stop=STOP)["effects after a stop"]
-    )
+    found = paid.violations(stop=STOP)["effects after a stop"]
+    assert found == ["step 1:1/charge/1 took effect at 4.000, after the stop 3"]
 
 
 def test_a_stopped_update_that_runs_again_is_found() -> None:
