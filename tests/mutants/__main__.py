@@ -16,16 +16,12 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 from tests.mutants.changes import CHANGES, Change
 from tests.support import ROOT
 
-#: What a run of the tests needs.
-TREE = (
-    *("bench", "chaos", "chatlanes", "docs", "examples", "packages", "poller", "settings", "tasks", "tests"),
-    "pyproject.toml",
-)
 #: Tests in the order in which they run, until one fails. Paths, and an expression of marks.
 QUICK, ALL = "not exhaustive and not slow", "not exhaustive"
 STAGES = (
@@ -63,12 +59,10 @@ def reported(change: Change) -> str:
 def killed_by(change: Change) -> str:
     """The first test that fails with the change; empty if all pass."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-        for name in TREE:
-            source, target = ROOT / name, Path(folder, name)
-            if source.is_dir():
-                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build"))
-            else:
-                shutil.copy(source, target)
+        for name in tracked():
+            target = Path(folder, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, target)
         change.make(Path(folder))
         for paths, marks in STAGES:
             command = [*PYTEST, "-m", marks, *paths]
@@ -80,6 +74,13 @@ def killed_by(change: Change) -> str:
             if ended.returncode != 0:
                 raise RuntimeError(f"{change.name}: pytest ended with {ended.returncode}\n{ended.stdout}{ended.stderr}")
     return ""
+
+
+@cache
+def tracked() -> list[str]:
+    """The files of the repository: a test that misses one would fail whatever the change is."""
+    listed = subprocess.run(("git", "ls-files", "-z"), cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [name for name in listed.split("\0") if name and (ROOT / name).exists()]
 
 
 def environment(folder: str) -> dict[str, str]:

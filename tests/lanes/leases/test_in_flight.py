@@ -10,7 +10,7 @@ from redis import Redis
 
 from celery_lanes.leases import reports as reports_module
 from celery_lanes.leases.background import AckFlusher
-from celery_lanes.leases.in_flight import InFlight
+from celery_lanes.leases.in_flight import InFlight, Terminating
 from celery_lanes.leases.prefetch import Pool
 from celery_lanes.leases.reports import DONE, GONE, RELEASED, STARTED
 from celery_lanes.protocol import Leased, Store
@@ -429,6 +429,14 @@ def test_unsent_acks_are_sent_first_in_the_next_flush(in_flight: InFlight) -> No
     assert [each[0] for each in again.releases] == ["b", "e"]
     assert [each[0] for each in again.burials] == ["c", "f"]
     assert not in_flight.pending_acks.has_any()
+
+
+def test_a_started_message_is_terminated_by_its_process(in_flight: InFlight) -> None:
+    started, waiting = take(in_flight, "a", "b")
+    in_flight.claim(started, starts=True)
+    assert in_flight.terminate(started, {"type": "Terminated"}) is Terminating.RUNS
+    assert in_flight.terminate(waiting, {"type": "Terminated"}) is not Terminating.RUNS
+    assert [message_id for message_id, *_ in in_flight.pending_acks.queued.burials] == ["b"]
 
 
 def test_releases_and_burials_are_sent_at_once(in_flight: InFlight) -> None:
