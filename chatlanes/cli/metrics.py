@@ -19,6 +19,7 @@ COUNTERS = {
     "late": "Messages that arrived late: their successors had stopped waiting for them (webhook).",
     "collected": "Messages that joined a group: they have no run of their own (COLLECT).",
     "interrupted": "Runs that a newer message has ended (INTERRUPT).",
+    "steered": "Updates that a run in progress has taken (INTERRUPT=steer).",
     "stopped": "Updates that a newer update has stopped (CONTROL).",
 }
 

@@ -54,6 +54,42 @@ IN_LUA = (
         "redis.call('HGET', MESSAGE .. id, 'stopped') == fence",
         "redis.call('HGET', MESSAGE .. id, 'stopped')",
     ),
+    Change(
+        "a run takes what another queue has",
+        f"{LUA}/lib/joining.lua",
+        "or its[2] ~= mine[2] or its[3] ~= queue or its[4]",
+        "or its[2] ~= mine[2] or its[4]",
+    ),
+    Change(
+        "a run takes what was leased before",
+        f"{LUA}/lib/joining.lua",
+        "or its[3] ~= queue or its[4] then",
+        "or its[3] ~= queue then",
+    ),
+    Change(
+        "a message that is taken is also the next run",
+        f"{LUA}/take.lua",
+        "  if size > 1 then",
+        "  if size > 0 then",
+    ),
+    Change(
+        "a take whose answer was lost takes another message",
+        f"{LUA}/take.lua",
+        "if place ~= '' and #taken > tonumber(known) then",
+        "if place ~= '' and #taken < tonumber(known) then",
+    ),
+    Change(
+        "what is given back goes behind the messages that follow",
+        f"{LUA}/leave.lua",
+        "bodies .. redis.call('GET', BODY .. follower))",
+        "redis.call('GET', BODY .. follower) .. bodies)",
+    ),
+    Change(
+        "what a replayed message gives back goes in front of it",
+        f"{LUA}/leave.lua",
+        "if tonumber(its_seq) <= seq then",
+        "if tonumber(its_seq) < 0 then",
+    ),
     Change("a replayed message stays stopped", f"{LUA}/replay.lua", "'alive', 'stopped')", "'alive')"),
     Change(
         "an old fence holds the lease",
@@ -352,6 +388,18 @@ IN_PYTHON = (
         CLIENT,
         "return Outcome(min(code, 1))",
         "return Outcome(1)",
+    ),
+    Change(
+        "a rerun gets what was taken too early",
+        f"{PYTHON}/worker/arrivals.py",
+        "if not self._taken or self._taken[0][0] > place:",
+        "if not self._taken:",
+    ),
+    Change(
+        "what a rerun does not get to is lost",
+        f"{PYTHON}/worker/arrivals.py",
+        "            if self._taken:\n                self._ask(",
+        "            if not self._taken:\n                self._ask(",
     ),
     Change(
         "a large commit stops after its first portion",

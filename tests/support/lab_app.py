@@ -317,6 +317,31 @@ def converse(self: Any, name: str, gate: str | None = None, shields: str | None 
     record("end", names)
 
 
+def steer(self: Any, name: str, gate: str | None = None, **_: Any) -> None:
+    """Take what arrives until the gate is open. What is taken tells the run what to do then: `moves` its place, in the
+    first run only with `once`, `dies` in the first run, or `ends`.
+    """
+    delivery, place = self.delivery, 0
+    names = [name, *(json.loads(body)[1]["name"] for body in delivery.bodies)]
+    record("start", "+".join(names))
+    while not (gate is None or _is_open(gate)):
+        taken = delivery.take_arrival(place)
+        if taken is None:
+            time.sleep(0.005)
+            continue
+        told = json.loads(taken)[1]
+        names.append(told["name"])
+        record("taken", f"{told['name']}@{place}")
+        is_first = delivery.died == 0
+        if told.get("moves") or (told.get("once") and is_first):
+            place += 1
+        if told.get("dies") and is_first:
+            _die("killed")
+        if told.get("ends"):
+            break
+    record("end", "+".join(names))
+
+
 def replace(
     self: Any, times: int = 1, into: str = "run", dies: bool = False, gate: str | None = None, lane: str = "lane"
 ) -> NoReturn:
@@ -412,6 +437,7 @@ TASKS = (
     replace,
     run_and_linger,
     converse,
+    steer,
     collect,
     compute,
     plain,

@@ -39,6 +39,7 @@ from celery_lanes.protocol.verbs import (
     Read,
     Shielded,
     StoredTimer,
+    Taken,
 )
 
 __all__ = [
@@ -75,6 +76,7 @@ __all__ = [
     "Shielded",
     "Store",
     "StoredTimer",
+    "Taken",
     "Texts",
     "UnawaitedCommand",
     "Witness",

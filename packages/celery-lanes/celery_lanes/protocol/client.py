@@ -72,6 +72,8 @@ class Store:
     bury = _method(verbs.bury)
     end = _method(verbs.end)
     shield = _method(verbs.shield)
+    take = _method(verbs.take)
+    leave = _method(verbs.leave)
     previous_calls = _method(verbs.previous_calls)
     schedule = _method(verbs.schedule)
     cancel = _method(verbs.cancel)

@@ -23,8 +23,10 @@ STOPS = "lane_stops"
 UNCERTAIN = "lane_uncertain"
 _NOT_PACKED = (LANE_KEYS, ONCE, GROUP, STOPS, UNCERTAIN)
 #: Precedes each message of a group (commands.Group) in its stored form: a message of a group that a later message
-#: interrupts, and of one that none interrupts. JSON contains no control characters.
+#: interrupts, and of one that none interrupts. JSON contains no control characters. A blank follows if a run of the
+#: group may take later messages: to a release that does not know this, it is only a blank before JSON.
 INTERRUPTIBLE, COLLECTED = b"\x1d", b"\x1e"
+STEERED = COLLECTED + b" "
 #: Header from the main process of the worker to the process that runs the message (delivery.py).
 LANE = "lane"
 
@@ -97,16 +99,20 @@ TIMER_TEXTS = (
 )
 
 
-def pack_collected(stored: str | bytes, *, interrupts: bool) -> bytes | None:
+def pack_collected(stored: str | bytes, *, interrupts: bool, steers: bool) -> bytes | None:
     """The stored form of a message of a group. None: it cannot belong to one, because it contains a separator."""
     plain = stored.encode() if isinstance(stored, str) else stored
     if INTERRUPTIBLE in plain or COLLECTED in plain:
         return None
-    return (INTERRUPTIBLE if interrupts else COLLECTED) + plain
+    return (INTERRUPTIBLE if interrupts else STEERED if steers else COLLECTED) + plain
 
 
 def is_interruptible(stored: bytes) -> bool:
     return stored.startswith(INTERRUPTIBLE)
+
+
+def is_steered(stored: bytes) -> bool:
+    return stored.startswith(STEERED)
 
 
 def split(stored: bytes) -> list[bytes]:

@@ -7,7 +7,7 @@ Redis Cluster is not supported, because a script uses keys that are not in its K
 
 #: hash: state, queue, lanes (joined by \n), seq (its place), fence, holder, failed, died, replayed, held, parked,
 #: alive, group, size, open, interrupted, shielded, stopped,
-#: unstoppable
+#: unstoppable, taken (lua/take.lua)
 MESSAGE = "lanes:message:"
 #: string: the stored message (envelope.py)
 BODY = "lanes:body:"
@@ -59,7 +59,7 @@ MISSING = "lanes:missing:"
 LAST = "lanes:last"
 #: hash: seq (the last one), and totals: appended, seen, handed_out, settled, skipped, released,
 #: retried, parked, buried, replayed, dropped, expired, refused, repaired, held, late, uncertain, answered, collected,
-#: interrupted, stopped, scheduled, cancelled, fired
+#: interrupted, stopped, steered, scheduled, cancelled, fired
 COUNTS = "lanes:counts"
 #: hash: queue -> how many messages of it have been settled
 SETTLED = "lanes:settled"
@@ -80,7 +80,8 @@ IDENTITY = "lanes:identity"
 #: hash: identity -> the loss that was found when it was set, joined by blanks: time (ms), first, last, how many of
 #: these had ended, how many that had ended are pending again, whether it is acknowledged (0 or 1)
 LOSSES = "lanes:losses"
-#: Not a key: the channel, named by a holder, on which the lease (<id>#<fence>) of an interrupted run is published
+#: Not a key: the channel, named by a holder, on which the lease (<id>#<fence>) of an interrupted run is published. It
+#: is followed by a blank and `arrived` if a message has arrived that the run may take
 INTERRUPTS = "lanes:interrupts:"
 # Also: one list for each lane queue, under the name of the queue as kombu and Flower expect: ids of ready messages.
 # And the WAITAOF_KEY of server.py, which belongs to the server.

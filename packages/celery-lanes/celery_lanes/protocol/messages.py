@@ -34,7 +34,8 @@ class Group(NamedTuple):
 
     The run starts when no message has joined for `quiet_ms`, when the first one has waited for `max_wait_ms`, when
     there are `most` of them, or when a message follows in a lane that does not belong to them. With `interrupts`, a
-    message that arrives during the run ends it: the next run gets all of them.
+    message that arrives during the run ends it: the next run gets all of them. With `steers`, the run may take messages
+    that arrive meanwhile and follow it in its lanes (Delivery.take_arrival); those that it leaves are the next run.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Group(NamedTuple):
     max_wait_ms: int
     most: int
     interrupts: bool = False
+    steers: bool = False
 
 
 class NewMessage(NamedTuple):
@@ -297,11 +299,12 @@ def check_group(group: Any) -> Group:
     if isinstance(group, list | tuple) and len(group) == len(Group._fields):
         found = Group(*group)
         is_named = isinstance(found.name, str) and _TEXT.fullmatch(found.name)
-        if is_named and all(map(_is_number, found[1:4])) and isinstance(found.interrupts, bool):
+        modes = found.interrupts, found.steers
+        if is_named and all(map(_is_number, found[1:4])) and {*map(type, modes)} == {bool} and modes != (True, True):
             return found
     raise PublishRefused(
         f"{group!r:.200} is not a group: use lanes.Group(name, quiet_ms=700, max_wait_ms=5000, most=20), with a name "
-        "of 1 to 256 characters without control characters and whole numbers from 0 to 2**53 - 1"
+        "of 1 to 256 characters without control characters, whole numbers from 0 to 2**53 - 1, and interrupts or steers"
     )
 
 
@@ -326,9 +329,10 @@ def _grouped(message: NewMessage) -> tuple[str | bytes, str]:
     group = message.group
     if group is None or not message.lanes or message.problem:
         return message.stored, ""
-    stored = envelope.pack_collected(message.stored, interrupts=group.interrupts)
+    stored = envelope.pack_collected(message.stored, interrupts=group.interrupts, steers=group.steers)
     if stored is None:
         return message.stored, ""
     check_group(group)
-    fields = group.quiet_ms, group.max_wait_ms, group.most, int(group.interrupts), group.name
+    mode = 1 if group.interrupts else 2 if group.steers else 0
+    fields = group.quiet_ms, group.max_wait_ms, group.most, mode, group.name
     return stored, " ".join(map(str, fields))

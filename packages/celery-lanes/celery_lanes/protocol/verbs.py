@@ -6,6 +6,7 @@ outcome is a value, including a lost lease; LeaseLost is raised only for an appe
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from celery_lanes.errors import LeaseLost, UnknownVersion, unknown_texts
 from celery_lanes.protocol import keys
+from celery_lanes.protocol.envelope import split
 from celery_lanes.protocol.messages import (
     Guard,
     NewMessage,
@@ -510,6 +512,35 @@ class Shielded(Enum):
 def shield(message_id: str, fence: str, *, shielded: bool) -> Command[Shielded]:
     """Keeps a run from being interrupted, or allows it again."""
     return _verb("shield", Shielded, id=message_id, fence=fence, shielded=int(shielded))
+
+
+class Taken(NamedTuple):
+    """The answer of `take`. `places`: of all messages that the runs of a message have taken, in order. `bodies`: stored
+    forms, the last ones of which are those that the caller did not know. `more`: another one can be taken.
+    """
+
+    places: list[int]
+    bodies: list[bytes]
+    more: bool
+
+
+def take(message_id: str, fence: str, *, known: int, place: int | None) -> Command[Taken | None]:
+    """Lets a run take the next message of its group that follows it. `known`: how many were taken, as the caller knows;
+    if there are more, returns those and takes none. `place`: None: takes none. None: the lease was lost.
+    """
+
+    def read(answer: list[Any] | None) -> Taken | None:
+        if answer is None:
+            return None
+        taken, bodies, more = answer
+        return Taken([place for place, *_ in json.loads(taken)], split(bodies) if bodies else [], more == 1)
+
+    return _verb("take", read, id=message_id, fence=fence, known=known, place="" if place is None else place)
+
+
+def leave(message_id: str, fence: str, *, kept: int) -> Command[Outcome]:
+    """Gives back the messages that the runs of a message have taken, but for the first `kept`: they follow it again."""
+    return _verb("leave", Outcome, id=message_id, fence=fence, kept=kept)
 
 
 # -- timers and schedules

@@ -216,6 +216,8 @@ def unpack(leased: Leased, deadline_s: float) -> dict[str, Any]:
     stored, *collected = envelope.split(leased.stored)
     if envelope.is_interruptible(leased.stored):
         lane["interruptible"] = True
+    elif envelope.is_steered(leased.stored):
+        lane["steered"] = True
     if leased.interrupted:
         lane["interrupted"] = leased.interrupted
     if leased.is_stopped:

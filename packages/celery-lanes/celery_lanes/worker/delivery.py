@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kombu.log import get_logger
 from redis import Redis
@@ -20,11 +20,16 @@ from redis.exceptions import RedisError
 
 from celery_lanes.errors import Interrupted, LeaseLost
 from celery_lanes.leases import DELAYED, DONE, GONE, INTERRUPTED, RELEASED
-from celery_lanes.protocol import Outcome, PreviousCall, Read, Shielded, Store, Write, envelope, keys, plain
+from celery_lanes.protocol import Command, Outcome, PreviousCall, Read, Shielded, Store, Write, envelope, keys, plain
 from celery_lanes.runtime import clock, threads
 from celery_lanes.worker.journal import AppLanes, Journal
 
+if TYPE_CHECKING:
+    from celery_lanes.worker.arrivals import Arrivals
+
 logger = get_logger(__name__)
+
+T = TypeVar("T")
 
 #: The attribute of a request that holds its delivery.
 REQUEST_ATTRIBUTE = "lanes_delivery"
@@ -60,6 +65,8 @@ class Delivery:
     #: A newer message of its group may end this run. `interrupted`: how many earlier runs a message has ended.
     is_interruptible: bool = False
     interrupted: int = 0
+    #: This run may take newer messages of its group (`take_arrival`).
+    is_steered: bool = False
     is_replayed: bool = False
     #: A newer message has stopped the message, which is only to be ended: LaneTask.on_stopped is called.
     is_stopped: bool = False
@@ -71,6 +78,7 @@ class Delivery:
     is_interrupted: bool = field(default=False, init=False)
     _journal: Journal | None = field(default=None, init=False, repr=False)
     _on_interrupt: list[Callable[[], object]] = field(default_factory=list, init=False, repr=False)
+    _arrivals: Arrivals | None = field(default=None, init=False, repr=False)
 
     @property
     def journal(self) -> Journal:
@@ -88,9 +96,9 @@ class Delivery:
     @property
     def listens(self) -> bool:
         """True if a newer message may end this run, and its process is notified: one of its group, or with
-        `lanes_control` one that stops it.
+        `lanes_control` one that stops it; or that the run may take it.
         """
-        return self.is_interruptible or self.lanes.is_controlled
+        return self.is_interruptible or self.is_steered or self.lanes.is_controlled
 
     @property
     def id(self) -> str:
@@ -128,8 +136,14 @@ class Delivery:
                 self.check()
             if not in_flight.channel.begins(self.tag):
                 raise LeaseLost(f"{self.id} waited too long behind other jobs; it is released")
+        if self.is_steered and not self.is_stopped:
+            from celery_lanes.worker.arrivals import Arrivals  # other runs do not import it
+
+            self._arrivals = Arrivals(self.id, self.fence, self._ask)
         if self.listens:
             self._listen()
+        if self._arrivals is not None:
+            self._begin_arrivals(self._arrivals)
         self.is_started = True
 
     def _listen(self) -> None:
@@ -137,12 +151,64 @@ class Delivery:
         listened for less time than the message waited in it.
         """
         handed_out_s = self.deadline_s - self.lanes.in_flight.lease_s
-        is_known = self.lanes.interrupt_listener.watch(self.tag, self.interrupt, handed_out_s)
+        arrivals = (self._arrivals.notify, self._look_for_arrivals) if self._arrivals else None
+        is_known = self.lanes.interrupt_listener.watch(self.tag, self.interrupt, handed_out_s, arrivals)
         if not is_known and not self.is_interrupted and not self.lanes.store.holds(self.id, self.fence):
             self.interrupt()
         if self.is_interrupted:
             self.end_listening()
             raise self._lost()
+
+    def _begin_arrivals(self, arrivals: Arrivals) -> None:
+        """From now on the run has what runs before it have taken. One round trip."""
+        try:
+            found = self.lanes.store.take(self.id, self.fence, known=0, place=None)
+            if found is None:
+                raise self._refused()
+        except (LeaseLost, RedisError):
+            self.end_listening()
+            raise
+        self.bodies = arrivals.begin(found, self.bodies)
+
+    def _look_for_arrivals(self, store: Store) -> None:
+        """Called on the thread that listens, when notices may have been lost. Raises RedisError."""
+        found = store.take(self.id, self.fence, known=0, place=None)
+        if found is not None and found.more and self._arrivals is not None:
+            self._arrivals.notify()
+
+    def has_arrived(self, place: int = 0) -> bool:
+        """True if `take_arrival` returns a message now. Sends nothing to Redis: false for some milliseconds after the
+        arrival, and longer while this process is not connected.
+        """
+        return self._arrivals is not None and self._arrivals.has_any(place)
+
+    def take_arrival(self, place: int = 0) -> str | None:
+        """The body of the next message of the group that has arrived during this run and follows it in its lanes, in
+        Celery's JSON format. From now on it belongs to the run, as if it had been collected with it. None: there is
+        none.
+
+        A run after a crash or a failure gets the messages that runs before it have taken, in order, and each no earlier
+        than at the `place` at which it was taken: a number that grows during a run. Those that it has not got when it
+        succeeds are the next run. A message takes at most 1,000 others. While Redis does not answer, behaves like
+        `park`. Raises LeaseLost.
+        """
+        if self._arrivals is None:
+            return None
+        try:
+            return self._arrivals.take(place)
+        except LookupError:
+            self.journal.mark_refused()
+            raise self._lost() from None
+
+    def leave_arrivals(self) -> None:
+        """The run has succeeded: what runs before it have taken, and it has not got, becomes the next run. Part of
+        `commit`. While Redis does not answer, behaves like `park`.
+        """
+        if self._arrivals is not None:
+            self._arrivals.leave_rest()
+
+    def _ask(self, command: Command[T]) -> T:
+        return self.journal.retry_until_done(lambda: self.lanes.store.run(command))
 
     def end_listening(self) -> None:
         """The run has ended."""
@@ -268,6 +334,7 @@ class Delivery:
 
         While Redis does not answer, behaves like `park`.
         """
+        self.leave_arrivals()
         return self.lanes.store.commit(
             self.id,
             self.fence,
@@ -367,6 +434,7 @@ def delivery_from(lane: dict[str, Any], tag: str, lanes: RunLanes) -> Delivery:
         bodies=tuple(lane.get("bodies", ())),
         is_interruptible=lane.get("interruptible", False),
         interrupted=lane.get("interrupted", 0),
+        is_steered=lane.get("steered", False),
         is_replayed=lane.get("replayed_s") is not None,
         is_stopped=lane.get("stopped", False),
         note=lane.get("note", ""),
@@ -377,6 +445,10 @@ def delivery_from(lane: dict[str, Any], tag: str, lanes: RunLanes) -> Delivery:
 _AGAIN_AFTER_S = 1.0
 #: How long to wait for a message before the connection is checked.
 _CHECK_EVERY_S = 15.0
+#: Ends a notice that is not of an interrupt (joining.lua).
+ARRIVED = " arrived"
+#: Called when a message has arrived, and when one may have arrived unnoticed.
+ArrivalCalls = tuple[Callable[[], None], Callable[[Store], None]]
 #: How many notices without a run are remembered: of runs that have not begun yet, or are those of another child.
 _MOST_EARLY = 1_000
 
@@ -394,6 +466,7 @@ class InterruptListener:
         self._connect = connect
         self._lock = threads.lock()
         self._runs: dict[str, Callable[[], None]] = {}  # by tag
+        self._arrivals: dict[str, ArrivalCalls] = {}  # by tag
         self._early: dict[str, None] = {}  # the tags of notices that arrived before their run began
         self._subscribed_s = inf  # clock.now_s
         self._is_started = self._is_failing = False
@@ -405,15 +478,19 @@ class InterruptListener:
         if starts:
             threads.start_thread(self._listen)
 
-    def watch(self, tag: str, interrupt: Callable[[], None], handed_out_s: float) -> bool:
+    def watch(
+        self, tag: str, interrupt: Callable[[], None], handed_out_s: float, arrivals: ArrivalCalls | None = None
+    ) -> bool:
         """Call `interrupt` when the run with this tag, which was handed out no earlier than `handed_out_s`
-        (clock.now_s), is interrupted: on another thread, or now if it has been.
+        (clock.now_s), is interrupted: on another thread, or now if it has been. `arrivals` are called likewise.
 
         False: it may have been interrupted before this process listened, so the caller checks the lease. A process that
         does not listen yet checks the leases of its runs when it does.
         """
         with self._lock:
             self._runs[tag] = interrupt
+            if arrivals is not None:
+                self._arrivals[tag] = arrivals
             is_early = self._early.pop(tag, self) is None
         self.start()
         if is_early:
@@ -424,6 +501,7 @@ class InterruptListener:
         """The run has ended."""
         with self._lock:
             self._runs.pop(tag, None)
+            self._arrivals.pop(tag, None)
 
     def _listen(self) -> None:
         pause = threads.Signal()
@@ -451,12 +529,21 @@ class InterruptListener:
                     self._subscribed_s, self._is_failing = clock.now_s(), False
                     self._interrupt_lost(Store(client))
                 elif message["type"] == "message":
-                    self._interrupt(message["data"].decode())
+                    self._take_notice(message["data"].decode())
+
+    def _take_notice(self, notice: str) -> None:
+        tag = notice.removesuffix(ARRIVED)
+        if tag == notice:
+            self._interrupt(tag)
+        elif calls := self._arrivals.get(tag):
+            calls[0]()
 
     def _interrupt_lost(self, store: Store) -> None:
         """Notices were lost while there was no subscription."""
         with self._lock:
-            tags = [*self._runs]
+            tags, arrivals = [*self._runs], [*self._arrivals.values()]
+        for _, look in arrivals:
+            look(store)
         for tag in tags:
             message_id, _, fence = tag.rpartition("#")
             if not store.holds(message_id, fence):

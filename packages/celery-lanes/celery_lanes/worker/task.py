@@ -108,7 +108,9 @@ class LaneTask(Task):
                 raise Ignore(f"{delivery.id} waits until the claim of its chord has expired")
             if delivery.is_stopped:
                 self._end_stopped(delivery)
-            return self.run_started(*args, **kwargs)
+            result = self.run_started(*args, **kwargs)
+            delivery.leave_arrivals()
+            return result
         except Interrupted as interrupted:
             logger.info("lanes: %s", interrupted)
             raise Ignore(str(interrupted)) from None

@@ -48,6 +48,7 @@ from tests.lanes.protocol.lua.model.state import (
     KEPT,
     LEASE_MS,
     MINUTE_MS,
+    STEERING,
     TALK,
     TimerState,
 )
@@ -91,7 +92,7 @@ a_batch = st.lists(
         st.sampled_from(QUEUES),
         st.one_of(st.lists(st.sampled_from("abcd"), max_size=3), st.sampled_from(["a", "b", "ab"]).map(list)),
         st.sampled_from([None, None, None, "Malformed"]),
-        st.sampled_from([None, TALK, INTERRUPTING, INTERRUPTING, TALK._replace(name="h")]),
+        st.sampled_from([None, TALK, INTERRUPTING, INTERRUPTING, STEERING, TALK._replace(name="h")]),
         st.sampled_from([False, False, False, True]),  # whether it stops
     ),
     max_size=5,
@@ -137,7 +138,21 @@ some_writes = st.lists(
 a_position = st.sampled_from(["1", "2", "3", "hook1/1", "hook1/2"])
 a_call = st.sampled_from(["x", "x", "x", "y"])
 LARGE = "x" * 2048
-LATE = ["settle", "commit", "release", "death", "retry", "park", "bury", "renew", "begin", "end", "shield"]
+LATE = [
+    "settle",
+    "commit",
+    "release",
+    "death",
+    "retry",
+    "park",
+    "bury",
+    "renew",
+    "begin",
+    "end",
+    "shield",
+    "take",
+    "leave",
+]
 
 
 class LanesMachine(RuleBasedStateMachine):
@@ -196,10 +211,14 @@ class LanesMachine(RuleBasedStateMachine):
         item = self.draw(data, self.model.in_state("leased"))
         self.append([(1, item.queue, [*item.lanes], None, group, True)], False)
 
-    @rule(lanes=st.sampled_from(["a", "b", "ab", "cd"]).map(list), count=st.integers(1, 2))
-    def run_a_group(self, lanes: list[str], count: int) -> None:
-        """Append an interruptible group, and lease it if no other message is before it."""
-        self.append([(1, "q", lanes, None, INTERRUPTING, False)] * count, False)
+    @rule(
+        lanes=st.sampled_from(["a", "b", "ab", "cd"]).map(list),
+        count=st.integers(1, 2),
+        group=st.sampled_from([INTERRUPTING, STEERING]),
+    )
+    def run_a_group(self, lanes: list[str], count: int, group: Group) -> None:
+        """Append an interruptible or a steered group, and lease it if no other message is before it."""
+        self.append([(1, "q", lanes, None, group, False)] * count, False)
         for item in self.collected():
             self.end_collecting(item)
         self.sweep()
@@ -452,6 +471,45 @@ class LanesMachine(RuleBasedStateMachine):
             assert self.store.shield(item.id, fence, shielded=False) is expected
             self.compare()
 
+    def steered(self) -> list[ModelMessage]:
+        return [item for item in self.model.in_state("leased") if item.group and item.group.steers]
+
+    @precondition(lambda self: self.steered())
+    @rule(
+        data=st.data(),
+        appends=st.integers(0, 3),
+        takes=st.integers(0, 3),
+        place=st.integers(0, 5),
+        repeats=st.booleans(),
+    )
+    def take(self, data: st.DataObject, appends: int, takes: int, place: int, repeats: bool) -> None:
+        """A run takes what has arrived. With `repeats`, an answer is lost, and it asks again."""
+        item = self.draw(data, self.steered())
+        self.append([(1, item.queue, [*item.lanes], None, item.group, False)] * appends, False)
+        fence = str(item.fence)
+        for _ in range(takes):
+            known = len(item.taken)
+            name = self.model.take(item, place)
+            answers = [
+                self.store.take(item.id, fence, known=known, place=place)
+                for _ in range(1 + (repeats and name is not None))
+            ]
+            for answer in answers:
+                assert answer
+                assert answer.places == [at for at, *_ in item.taken]
+                expected = [] if name is None else [f" body of {name}".encode()]
+                assert answer.bodies[len(answer.bodies) - len(expected) :] == expected
+                assert answer.more == (self.model.can_take(item) is not None)
+            self.compare()
+
+    @precondition(lambda self: any(item.taken for item in self.steered()))
+    @rule(data=st.data(), kept=st.integers(0, 2))
+    def leave(self, data: st.DataObject, kept: int) -> None:
+        item = self.draw(data, [item for item in self.steered() if item.taken])
+        self.model.leave(item, kept)
+        assert self.store.leave(item.id, str(item.fence), kept=kept) is Outcome.DONE
+        self.compare()
+
     @precondition(lambda self: self.stale())
     @rule(data=st.data(), verb=st.sampled_from(LATE))
     def late_verb(self, data: st.DataObject, verb: str) -> None:
@@ -480,6 +538,8 @@ class LanesMachine(RuleBasedStateMachine):
             "begin": lambda: self.store.begin(message_id, fence, lease_ms=LEASE_MS, position="1", what="x").noted,
             "end": lambda: self.store.end(message_id, fence, position="1", what="x", kind=Kind.DONE),
             "shield": lambda: self.store.shield(message_id, fence, shielded=True),
+            "take": lambda: self.store.take(message_id, fence, known=0, place=0) or Outcome.LOST,
+            "leave": lambda: self.store.leave(message_id, fence, kept=0),
         }
         assert late[verb]() in ([message_id], Outcome.LOST, Noted.LOST, Shielded.LOST)
         assert not self.store.holds(message_id, fence)

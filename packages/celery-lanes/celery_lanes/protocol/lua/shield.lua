@@ -8,21 +8,20 @@
 local id, fence, shielded = unpack(ARGV, 1, 3)
 
 -- Returns true if it joined and ended the run. Its time stays the same; with other messages behind it, it is due now.
-local function join_follower(id, queue, lanes, follower)
-  local mine = redis.call('HMGET', MESSAGE .. id, 'group', 'lanes', 'size', 'stopped')
-  local its = redis.call('HMGET', MESSAGE .. follower, 'group', 'lanes', 'size', 'queue', 'fence')
-  local group, size = mine[1], (number_of(mine[3]) or 1) + (number_of(its[3]) or 1)
-  if not group or mine[4] or its[1] ~= group or its[2] ~= mine[2] or its[4] ~= queue or its[5] then return false end
+local function join_follower(id, queue, lanes)
+  local follower, its_size = follower_of(id, queue, lanes)
+  if not follower then return false end
+  local group, size, stopped = unpack(redis.call('HMGET', MESSAGE .. id, 'group', 'size', 'stopped'), 1, 3)
+  if stopped then return false end
   local _, _, most, interrupts = limits_of(group)
+  size = (number_of(size) or 1) + its_size
   if not interrupts or size > most or not may_interrupt(id) then return false end
   local due_ms = same_in_all(lanes, -1) == follower and redis.call('ZSCORE', COLLECTING, follower) or now_ms
   interrupt(id)
   redis.call('HSET', MESSAGE .. id, 'size', size)
   extend_body(id, redis.call('GET', BODY .. follower))
-  for _, key in ipairs(lanes) do redis.call('ZREM', LANE .. key, follower) end
-  redis.call('ZREM', COLLECTING, follower)
   step.collected = step.collected + 1
-  absorb(follower, queue)
+  absorb(follower, queue, lanes)
   set_due(id, queue, size < most and tonumber(due_ms) or now_ms)
   make_ready(id, queue)
   return true
@@ -38,10 +37,8 @@ end
 redis.call('HDEL', MESSAGE .. id, 'shielded')
 if redis.call('HGET', MESSAGE .. id, 'stopped') == fence then
   end_stopped(id, 'leased', fence)
-else
-  local keys = split(lanes)
-  local follower = is_first_in_all(id, keys) and same_in_all(keys, 1)
-  if not follower or not join_follower(id, queue, keys, follower) then return 1 end
+elseif not join_follower(id, queue, split(lanes)) then
+  return 1
 end
 count('collected', step.collected)
 finish()

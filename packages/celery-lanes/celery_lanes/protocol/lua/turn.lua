@@ -118,10 +118,6 @@ local function in_turn(queues, from, to, take)
   end
 end
 
-local function is_closed(queue)
-  return step.is_anything_paused and (is_paused('queue', queue) or is_paused('group', group_of(queue)))
-end
-
 -- Returns 0 if no queue has a ready message, 1 if one of the first `n` has, 2 if only others have. Deletes the wake-ups of queues without one. No worker
 -- waits for those wake-ups: it would have popped them.
 local function is_any_left(queues, n)

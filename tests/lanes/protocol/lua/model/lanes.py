@@ -51,7 +51,7 @@ class ModelMessage:
     id: str
     queue: str
     lanes: tuple[str, ...]
-    seq: int
+    seq: float
     state: str = "queued"
     fence: int | None = None
     holder: str | None = None
@@ -73,10 +73,14 @@ class ModelMessage:
     is_shielded: bool = False
     #: the fence of the run that was stopped; 0: it never ran
     stopped: int | None = None
+    #: of each message that its runs have taken: the place, the id, and the seq
+    taken: tuple[tuple[int, str, float], ...] = ()
 
     @property
     def body(self) -> str:
-        separator = ("\x1d" if self.group.interrupts else "\x1e") if self.group else ""
+        separator = ""
+        if self.group:
+            separator = "\x1d" if self.group.interrupts else "\x1e " if self.group.steers else "\x1e"
         return "".join(f"{separator}body of {name}" for name in self.names)
 
 
@@ -251,23 +255,61 @@ class Model:
                 return False
             self._end_stopped(item)
             return True
-        queued = [each for each in self.in_order() if each.state not in ("buried", "held")]
-        behind = [[each for each in queued if lane in each.lanes][1:] for lane in item.lanes]
-        followers = {each[0].id if each else None for each in behind}
-        follower = self.items.get(next(iter(followers)) or "") if len(followers) == 1 else None
-        if follower is None or not item.group or not item.group.interrupts or follower.fence is not None:
+        follower = self._follower(item)
+        if follower is None or not item.group or not item.group.interrupts:
             return False
-        is_same = (item.group, item.queue, item.lanes) == (follower.group, follower.queue, follower.lanes)
-        if not is_same or len(item.names + follower.names) > MOST:
+        if len(item.names + follower.names) > MOST:
             return False
         self._interrupt(item)
         item.names += follower.names
-        is_last = all(len(each) == 1 for each in behind)
+        is_last = all(self._last(lane) is follower for lane in item.lanes)
         item.due = follower.due if is_last and len(item.names) < MOST else None
         del self.items[follower.id]
         self.counts["collected"] += 1
         self.counts["settled"] += 1
         return True
+
+    def _follower(self, item: ModelMessage) -> ModelMessage | None:
+        """The message of its group that is directly behind it and was never leased."""
+        queued = [each for each in self.in_order() if each.state not in ("buried", "held")]
+        behind = [[each for each in queued if lane in each.lanes][1:] for lane in item.lanes]
+        followers = {each[0].id if each else None for each in behind}
+        found = self.items.get(next(iter(followers)) or "") if len(followers) == 1 else None
+        if found is None or not item.group or found.fence is not None:
+            return None
+        is_same = (item.group, item.queue, item.lanes) == (found.group, found.queue, found.lanes)
+        return found if is_same else None
+
+    def can_take(self, item: ModelMessage) -> ModelMessage | None:
+        return None if self.paused & set(item.lanes) else self._follower(item)
+
+    def take(self, item: ModelMessage, place: int) -> str | None:
+        """The name of the message that the run takes."""
+        follower = self.can_take(item)
+        if follower is None:
+            return None
+        name, *others = follower.names
+        item.names += (name,)
+        item.taken += ((place, follower.id, follower.seq),)
+        self.counts["steered"] += 1
+        follower.names = tuple(others)
+        if not others:
+            del self.items[follower.id]
+            self.counts["settled"] += 1
+        return name
+
+    def leave(self, item: ModelMessage, kept: int) -> None:
+        left, item.taken = item.taken[kept:], item.taken[:kept]
+        if not left:
+            return
+        names, item.names = item.names[-len(left) :], item.names[: -len(left)]
+        if follower := self._follower(item):
+            follower.names = names + follower.names
+            return
+        _, id_, seq = left[0]
+        seq = seq if seq > item.seq else item.seq + 0.5
+        self.items[id_] = ModelMessage(id_, item.queue, item.lanes, seq, group=item.group, names=names)
+        self.counts["appended"] += 1
 
     def end_due(self) -> None:
         """Groups that are due no longer wait for further messages."""
@@ -524,6 +566,7 @@ class Model:
                     is_open=item.is_open,
                     is_shielded=item.is_shielded,
                     is_stopped=item.stopped is not None,
+                    taken=tuple((place, id_) for place, id_, _ in item.taken),
                     body=item.body if item.group else None,
                 )
             )

@@ -213,6 +213,7 @@ class _Reading:
             is_shielded=record.pop("shielded", None) is not None,
             is_stopped=record.pop("stopped", None) is not None,
             is_unstoppable=record.pop("unstoppable", None) is not None,
+            taken=tuple((place, id_) for place, id_, _ in json.loads(record.pop("taken", "[]"))),
             errors=self.state.errors.get(message_id, ()),
             body=None if body == f"body of {message_id}" else body,
         )

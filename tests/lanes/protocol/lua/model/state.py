@@ -35,12 +35,15 @@ TALK = Group("g", QUIET_MINUTES * MINUTE_MS, 10**15, MOST)
 
 def group_field(group: Group) -> str:
     """A group as append.lua receives it."""
-    return f"{group.quiet_ms} {group.max_wait_ms} {group.most} {int(group.interrupts)} {group.name}"
+    mode = 1 if group.interrupts else 2 if group.steers else 0
+    return f"{group.quiet_ms} {group.max_wait_ms} {group.most} {mode} {group.name}"
 
 
 GROUP = group_field(TALK)
 #: Such a group whose runs are interrupted.
 INTERRUPTING = TALK._replace(name="i", interrupts=True)
+#: Such a group whose runs may take what arrives.
+STEERING = TALK._replace(name="s", steers=True)
 
 #: The prefix of other keys, which holders write with a commit.
 KEPT = "kept:"
@@ -73,6 +76,7 @@ class MessageState:
     is_shielded: bool = False
     is_stopped: bool = False
     is_unstoppable: bool = False
+    taken: tuple[tuple[int, str], ...] = ()  # of each message that its runs have taken, the place and the id
 
 
 @dataclass(frozen=True)
@@ -318,6 +322,7 @@ def _record(message: MessageState, seq: int, now_ms: int) -> dict[str, Any]:
         "shielded": 1 if message.is_shielded else None,
         "stopped": 0 if message.is_stopped else None,
         "unstoppable": 1 if message.is_unstoppable else None,
+        "taken": json.dumps([[place, id_, str(seq)] for place, id_ in message.taken]) if message.taken else None,
         "parked": message.parked,
         "alive": None if message.alive is None else now_ms - message.alive * MINUTE_MS,
         "replayed": None if message.replayed is None else now_ms - message.replayed * MINUTE_MS,

@@ -5,7 +5,11 @@
 -- the group is open again.
 -- A message may also stop the first message of each of its lanes, which ends its run in the same way. A stopped message
 -- is handed out once more, for its worker to end it; nothing joins it, and it is not stopped again.
+-- A run that is steered is notified of a message of its group that arrives behind it. It may take the message (take.lua),
+-- which then belongs to it like one that has joined.
 -- With  ending
+
+local COLLECTED = '\30' -- precedes each message of a group in its stored form (envelope.py)
 
 step.body_at = {} -- id -> the index of its body in new_bodies
 step.collected, step.absorbed = 0, 0 -- how many messages joined a group; of those, how many had a record
@@ -89,10 +93,11 @@ local function extend_body(id, stored)
   end
 end
 
--- A group as it is sent and stored: `quiet_ms max_wait_ms most interrupts name`. Two are the same if they are equal.
+-- A group as it is sent and stored: `quiet_ms max_wait_ms most mode name`. Two are the same if they are equal. The mode
+-- is 1 if a message that arrives during a run interrupts it, 2 if the run may take it, and 0 if it waits.
 local function limits_of(group)
-  local quiet_ms, max_wait_ms, most, interrupts = string.match(group, '^(%d+) (%d+) (%d+) (%d) ')
-  return tonumber(quiet_ms), tonumber(max_wait_ms), tonumber(most), interrupts == '1'
+  local quiet_ms, max_wait_ms, most, mode = string.match(group, '^(%d+) (%d+) (%d+) (%d) ')
+  return tonumber(quiet_ms), tonumber(max_wait_ms), tonumber(most), mode == '1', mode == '2'
 end
 
 local function due_of(group, size, first_ms)
@@ -111,6 +116,23 @@ local function same_in_all(lanes, index)
   return same
 end
 
+-- The message directly behind a first one in all its lanes, if it is of the same group and was never leased; its size and
+-- its place.
+local function follower_of(id, queue, lanes)
+  local found = is_first_in_all(id, lanes) and same_in_all(lanes, 1)
+  if not found then return nil end
+  local mine = redis.call('HMGET', MESSAGE .. id, 'group', 'lanes')
+  local its = redis.call('HMGET', MESSAGE .. found, 'group', 'lanes', 'queue', 'fence', 'size', 'seq')
+  if not mine[1] or its[1] ~= mine[1] or its[2] ~= mine[2] or its[3] ~= queue or its[4] then return nil end
+  return found, number_of(its[5]) or 1, its[6]
+end
+
+-- If the holder is not notified, it finds the message when it is connected again, or the message is the next run.
+local function notify_arrival(id, fence)
+  local holder = redis.call('HGET', MESSAGE .. id, 'holder')
+  if holder then redis.pcall('PUBLISH', INTERRUPTS .. holder, id .. '#' .. fence .. ' arrived') end
+end
+
 -- The message is the first of its group. Called before it becomes ready.
 local function start_group(id, queue, group)
   redis.call('HSET', MESSAGE .. id, 'group', group)
@@ -125,8 +147,9 @@ local function join_group(queue, group, lanes, stored)
     redis.call('HMGET', MESSAGE .. id, 'group', 'queue', 'lanes', 'state', 'fence', 'open', 'size', 'seq', 'shielded', 'stopped')
   local state, fence, open_ms, size, seq, is_shielded, stopped = unpack(found, 4, 10)
   size, open_ms, seq = (number_of(size) or 1) + 1, number_of(open_ms), number_of(seq) or now_us
-  local _, _, most, interrupts = limits_of(group)
+  local _, _, most, interrupts, steers = limits_of(group)
   local is_same = found[1] == group and found[2] == queue and found[3] == table.concat(lanes, '\n')
+  if is_same and steers and state == 'leased' and not stopped then notify_arrival(id, fence) end
   if not is_same or size > most or stopped then return false end
   if state == 'leased' and interrupts and not is_shielded and may_interrupt(id) then
     interrupt(id)
@@ -142,8 +165,10 @@ local function join_group(queue, group, lanes, stored)
   return true
 end
 
--- Removes the record of a message that joined a group.
-local function absorb(id, queue)
+-- Removes a message that joined a group from its lanes, and its record.
+local function absorb(id, queue, lanes)
+  for _, key in ipairs(lanes) do redis.call('ZREM', LANE .. key, id) end
+  redis.call('ZREM', COLLECTING, id)
   step.absorbed = step.absorbed + 1
   redis.call('DEL', MESSAGE .. id, BODY .. id)
   redis.call('ZREM', PENDING .. group_of(queue), id)

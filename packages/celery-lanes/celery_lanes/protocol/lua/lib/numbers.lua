@@ -145,7 +145,7 @@ local function join_held(scope, id, number)
   local queue, lanes, group = message[2], split(message[3]), message[4]
   group = group and limits_of(group) and group
   if group and join_group(queue, group, lanes, redis.call('GET', BODY .. id)) then
-    absorb(id, queue)
+    absorb(id, queue, {})
     return
   end
   local seq = next_place()

@@ -11,6 +11,10 @@ local function is_paused(what, name)
   return step.is_anything_paused and redis.call('HEXISTS', PAUSED, what .. ':' .. name) == 1
 end
 
+local function is_closed(queue)
+  return step.is_anything_paused and (is_paused('queue', queue) or is_paused('group', group_of(queue)))
+end
+
 local function in_paused_lane(lanes)
   for _, key in ipairs(step.is_anything_paused and lanes or {}) do
     if is_paused('lane', key) then return true end
