@@ -1,4 +1,4 @@
-"""INTERRUPT for a handler: whether its run was interrupted, the calls of interrupted runs, and the shield.
+"""INTERRUPT for a handler: whether its run was interrupted, the calls of interrupted runs, the shield, and arrivals.
 
 An interrupted run changes nothing any more: its next call raises Interrupted, and its session and its end have no
 effect. Between the begin and the end of a shield a run is not interrupted; an interruption waits for the end.
@@ -65,6 +65,17 @@ class Interrupts:
     def on_interrupt(self, callback: Callable[[], object]) -> None:
         """Call this on another thread when the run is interrupted."""
         self._delivery.on_interrupt(callback)
+
+    def has_arrived(self, place: int) -> bool:
+        return self._delivery.has_arrived(place)
+
+    def fetch_arrival(self, place: int) -> bool:
+        """Raises LeaseLost and RedisAway."""
+        return self._delivery.fetch_arrival(place)
+
+    def take_arrival(self, place: int) -> str | None:
+        """Raises LeaseLost and RedisAway."""
+        return self._delivery.take_arrival(place)
 
     def read_ahead(self) -> None:
         """Read the calls of interrupted runs, if there were any: a read in a coroutine would block the event loop."""

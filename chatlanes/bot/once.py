@@ -1,4 +1,6 @@
-"""The parts of a context that a handler does once, however often it runs: paid calls and questions."""
+"""The parts of a context that a handler does once, however often it runs: paid calls, questions, and taking newer
+updates.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,33 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from chatlanes.bot.arrivals import Arrivals
     from chatlanes.bot.calls.journal import Uncertain
 
 
 class Once:
     """Mixed into Context."""
+
+    def arrivals(self) -> Arrivals:
+        """The updates that have arrived since this run began and belong to it (INTERRUPT=steer), as Telegram sent them,
+        the oldest first: `for update in ctx.arrivals()`, in a coroutine `async for`.
+
+        The loop ends when there is no more now, and never waits; call it again later. An update that it has yielded is
+        settled with this run, and a later run of the handler gets it in the same place: between the same calls and
+        steps. Those that were not yielded are the next run. Asks Redis only if something has arrived.
+
+        Raises:
+            celery_lanes.LeaseLost: Another worker may run this update by now.
+            TypeError: `for` in a coroutine.
+        """
+        from chatlanes.bot.arrivals import Arrivals
+
+        return Arrivals(self)  # type: ignore[arg-type]
+
+    @property
+    def arrived(self) -> bool:
+        """True if `arrivals()` yields an update now. Does not ask Redis."""
+        return self.arrivals().has_any
 
     def step(
         self,

@@ -60,13 +60,18 @@ class Question:
     timeout_s: float = 0.0
     answers: list[str | None] = field(default_factory=list)
     calls: dict[str, list[Any]] = field(default_factory=dict)
+    #: What the handler has taken of ctx.arrivals, each with its place.
+    arrived: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
 
     @classmethod
     def of(cls, stored: bytes) -> Question:
         return cls(**json.loads(stored))
 
     def stored(self) -> bytes:
-        return json.dumps(asdict(self), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+        fields = asdict(self)
+        if not self.arrived:
+            del fields["arrived"]  # older releases do not know it
+        return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
     def recorded(self) -> dict[str, RecordedCall]:
         return {place: RecordedCall(*call) for place, call in self.calls.items()}

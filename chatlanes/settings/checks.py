@@ -92,7 +92,7 @@ def collect(text: str) -> str:
 
 
 def interrupt(text: str, info: ValidationInfo) -> str:
-    """Only a group of updates can be interrupted. A wrong COLLECT is reported on its own."""
+    """Only a group of updates can be interrupted or steered. A wrong COLLECT is reported on its own."""
     _require(text == "off" or info.data.get("collect") != NO_COLLECT)
     return text
 

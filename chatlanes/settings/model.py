@@ -163,11 +163,11 @@ class Settings(BaseSettings):
         5.0, "s", 0.0, 300.0, "With `COLLECT`: a run begins at the latest when its first update has waited this long."
     )
     collect_max: int = number(20, "updates", 1, 100, "With `COLLECT`: the most updates in one run.")
-    interrupt: Annotated[Literal["off", "on"], AfterValidator(checks.interrupt)] = text(
+    interrupt: Annotated[Literal["off", "on", "steer"], AfterValidator(checks.interrupt)] = text(
         "off",
-        "off, or on if COLLECT is not none",
+        "off, or on or steer if COLLECT is not none",
         "`on`: a newer update that belongs to the run in progress ends that run; the next run gets the old updates and "
-        "the new one together (docs/conversations.md).",
+        "the new one together. `steer`: the run in progress may take it, by `ctx.arrivals()` (docs/conversations.md).",
     )
     control: Control = text(
         "/stop,/cancel",

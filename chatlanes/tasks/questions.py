@@ -85,6 +85,7 @@ def opened(run: LaneRun) -> list[Write]:
     assert isinstance(ctx.api, Calls)  # noqa: S101  Context.ask checks it
     assert ctx.api.journal is not None  # noqa: S101
     question.calls = {place: [*call] for place, call in ctx.api.journal.outcomes().items() if _is_of_handler(place)}
+    question.arrived = ctx.__dict__.get("taken", [])
     former, lane = _open_question(run)
     timers = Stored(run.delivery, run.parking)
     writes: list[Write] = [] if former is None else _closing(run, former, lane)

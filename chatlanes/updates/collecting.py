@@ -53,13 +53,13 @@ def grouping(settings: Settings) -> Callable[[dict[str, Any], ParsedUpdate], Gro
         return None
     name_of = BUILT_IN.get(settings.collect) or _custom(settings.collect)
     quiet_ms, max_wait_ms = round(settings.collect_quiet * 1000), round(settings.collect_max_wait * 1000)
-    most, interrupts = settings.collect_max, settings.interrupt == "on"
+    most, interrupts, steers = settings.collect_max, settings.interrupt == "on", settings.interrupt == "steer"
 
     def group_of(update: dict[str, Any], parsed: ParsedUpdate) -> Group | None:
         name = name_of(update, parsed)
         if name is not None and parsed.ephemeral is not None:
             name = f"ephemeral:{name}"  # the answer to a run that has a public message as well would be public
-        return None if name is None else Group(name, quiet_ms, max_wait_ms, most, interrupts)
+        return None if name is None else Group(name, quiet_ms, max_wait_ms, most, interrupts, steers)
 
     return group_of
 

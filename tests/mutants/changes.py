@@ -392,8 +392,8 @@ IN_PYTHON = (
     Change(
         "a rerun gets what was taken too early",
         f"{PYTHON}/worker/arrivals.py",
-        "if not self._taken or self._taken[0][0] > place:",
-        "if not self._taken:",
+        "return bool(self._taken) and self._taken[0][0] <= place",
+        "return bool(self._taken)",
     ),
     Change(
         "what a rerun does not get to is lost",

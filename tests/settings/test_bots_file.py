@@ -146,7 +146,7 @@ def test_an_error_names_file_table_and_key(tmp_path: Path, toml: str, lines: lis
 
 def test_a_bot_that_collects_nothing_cannot_be_interrupted(tmp_path: Path) -> None:
     [line] = refused(tmp_path, '[shop]\ntoken_env = "SHOP_TOKEN"\ninterrupt = "on"\n', **TOKENS)
-    assert line == "bots.toml: [shop] interrupt=on: allowed is off, or on if COLLECT is not none"
+    assert line == "bots.toml: [shop] interrupt=on: allowed is off, or on or steer if COLLECT is not none"
     # The wrong value may be that of all bots.
     shared = {"COLLECT": "messages", "INTERRUPT": "on"}
     assert refused(tmp_path, '[shop]\ntoken_env = "SHOP_TOKEN"\ncollect = "none"\n', **TOKENS, **shared) == [line]

@@ -194,7 +194,7 @@ def test_all_wrong_values_are_named_at_once():
 
 
 def test_interrupt_needs_collect():
-    assert refused(INTERRUPT="on") == "INTERRUPT=on: allowed is off, or on if COLLECT is not none"
+    assert refused(INTERRUPT="on") == "INTERRUPT=on: allowed is off, or on or steer if COLLECT is not none"
     assert given(INTERRUPT="on", COLLECT="albums").interrupt == "on"
     assert given(INTERRUPT="off").interrupt == "off"
     # An invalid COLLECT is the only error.

@@ -2,7 +2,9 @@
 
 A text may contain orders: `gate:a` waits until the test opens gate a, `poll:a` too, or until the run is interrupted,
 `shield:a` waits inside of a shield, `stream:a` inside of a stream that an interrupt deletes, `draft:a` the same with
-a draft, `bulk:2` sends two messages and deletes them in one call, `fails:2` fails the first two attempts.
+a draft, `steer:a` waits and answers to what arrives, `one:a` to the first of it, `asks:a` asks a question, `bulk:2`
+sends two messages and deletes them in one call, `fails:2` fails the first two attempts. If `dies` arrives, it kills the
+first run.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -55,17 +58,7 @@ async def handle_async(ctx: Any) -> None:
         if orders:
             await ctx.reply("one moment")
         for order, value in orders:
-            if order == "shield":
-                async with ctx.shield():
-                    await pass_gate_async(value)
-                    await ctx.reply("booked")
-            elif order in ("gate", "poll"):
-                await pass_gate_async(value)
-            elif order == "stream":
-                async with ctx.stream() as out:
-                    while not is_open(value):
-                        out.write(f"streams {value} and {value} and {value} ")
-                        await asyncio.sleep(0.02)
+            await execute_async(ctx, order, value)
         await ctx.reply(answer(ctx))
     except BaseException as error:
         record(type(error).__name__, ctx)
@@ -113,11 +106,64 @@ def execute(ctx: Context, order: str, value: str) -> None:
             while not is_open(value):
                 out.write(f"streams {value} and {value} and {value} ")
                 time.sleep(0.02)
+    elif order in ("steer", "one"):
+        take(ctx, order, value)
+    else:
+        execute_at_once(ctx, order, value)
+
+
+def execute_at_once(ctx: Context, order: str, value: str) -> None:
+    if order == "asks":
+        ctx.reply(f"answer {ctx.ask('sure?')}")
     elif order == "bulk":
         sent = [ctx.reply("for a moment")["message_id"] for _ in range(int(value))]
         ctx.call("deleteMessages", chat_id=ctx.chat_id, message_ids=sent)
     elif order == "fails" and ctx.attempt <= int(value):
         raise RuntimeError(f"attempt {ctx.attempt}")
+
+
+def take(ctx: Context, order: str, gate: str) -> None:
+    while not is_open(gate):
+        for update in ctx.arrivals():
+            ctx.reply(took(ctx, update))
+            if order == "one":
+                return
+        time.sleep(0.005)
+
+
+async def take_async(ctx: Any, order: str, gate: str) -> None:
+    while not is_open(gate):
+        async for update in ctx.arrivals():
+            await ctx.reply(took(ctx, update))
+            if order == "one":
+                return
+        await asyncio.sleep(0.005)
+
+
+def took(ctx: Context, update: dict[str, Any]) -> str:
+    text = update["message"]["text"]
+    record("took", ctx)
+    if text == "dies" and ctx.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return f"took {text}"
+
+
+async def execute_async(ctx: Any, order: str, value: str) -> None:
+    if order == "shield":
+        async with ctx.shield():
+            await pass_gate_async(value)
+            await ctx.reply("booked")
+    elif order in ("gate", "poll"):
+        await pass_gate_async(value)
+    elif order == "stream":
+        async with ctx.stream() as out:
+            while not is_open(value):
+                out.write(f"streams {value} and {value} and {value} ")
+                await asyncio.sleep(0.02)
+    elif order in ("steer", "one"):
+        await take_async(ctx, order, value)
+    elif order == "asks":
+        await ctx.reply(f"answer {await ctx.ask('sure?')}")
 
 
 def pass_gate(gate: str) -> None:

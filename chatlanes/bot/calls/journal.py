@@ -63,6 +63,8 @@ class CallJournal:
         self._may_differ = False
         self._differences: list[str] = []
         self._replayed: dict[str, RecordedCall] = {}
+        #: How many places the handler has reached: its calls, steps, streams and questions so far.
+        self.progress = 0
         #: The places of calls that were skipped, because an earlier run had begun them and left no outcome.
         self.skipped: list[str] = []
 
@@ -166,6 +168,7 @@ class CallJournal:
             raise StepError(
                 f"the function of step {step} called the Bot API or another step: call them before or after the step"
             )
+        self.progress += 1
         return self.run.position(self._series + series)
 
 

@@ -118,6 +118,29 @@ def test_a_stop_ends_the_run_of_a_framework(make_pipeline: MakePipeline, bot: st
     assert pipeline.dead() == []
 
 
+@pytest.mark.first_only
+@pytest.mark.parametrize(
+    ("bot", "pool"),
+    [("dp", "threads"), ("application", "threads"), ("telebot", "prefork"), ("async_telebot", "prefork")],
+)
+def test_the_run_of_a_framework_takes_newer_messages(make_pipeline: MakePipeline, bot: str, pool: str) -> None:
+    settings = {"COLLECT": "messages", "COLLECT_QUIET": 0.3, "INTERRUPT": "steer", "MAX_ATTEMPTS": 1}
+    pipeline = make_pipeline(BOT=f"tests.bot.adapters.bots.steered:{bot}", **settings)
+    pipeline.poller()
+    pipeline.worker(pool, 2)
+    # Given a run
+    pipeline.push(message(0, 7, do="one"))
+    until(lambda: (pipeline.directory / "a.reached").exists())
+    # When newer messages arrive, it answers them
+    for text in ("two", "three"):
+        pipeline.push(message(0, 7, do=text))
+        until(lambda text=text: texts(pipeline, 7)[-1] == f"took {text}")  # type: ignore[misc]
+    # Then they have no run of their own
+    pipeline.open("a")
+    pipeline.drained()
+    assert texts(pipeline, 7) == ["one moment", "took two", "took three"]
+
+
 def test_a_rich_message_has_the_texts_of_all_beside_its_blocks() -> None:
     rich = {"blocks": [{"type": "paragraph", "text": ["I need ", {"type": "bold", "text": "bread"}]}]}
     first, last = {"message": {"text": "Hello"}}, {"message": {"rich_message": rich}}

@@ -43,17 +43,20 @@ class Arrivals:
         taken = [*self._taken]
         return taken[0][0] <= place if taken else self._may_follow
 
-    def take(self, place: int) -> str | None:
-        """The body of the next message. None: there is none, or the next one was taken later in an earlier run.
+    def fetch(self, place: int) -> bool:
+        """True if `take` returns a message without asking Redis. False: there is none, or the next one was taken later
+        in an earlier run.
 
         Raises what `ask` raises, and LookupError if the lease was lost.
         """
         with self._lock:
             if not self._taken and self._may_follow:
                 self._take_new(place)
-            if not self._taken or self._taken[0][0] > place:
-                return None
-            return self._taken.popleft()[1]
+            return bool(self._taken) and self._taken[0][0] <= place
+
+    def take(self, place: int) -> str | None:
+        """The body of the next message; None if `fetch` returns False. Raises the same."""
+        return self._taken.popleft()[1] if self.fetch(place) else None
 
     def _take_new(self, place: int) -> None:
         self._may_follow = False  # a notice that arrives from now on sets it again

@@ -182,6 +182,18 @@ class Delivery:
         """
         return self._arrivals is not None and self._arrivals.has_any(place)
 
+    def fetch_arrival(self, place: int = 0) -> bool:
+        """Make the round trip of `take_arrival`, which does not take it then: for code that must not wait there. False:
+        there is no message. Raises the same.
+        """
+        if self._arrivals is None:
+            return False
+        try:
+            return self._arrivals.fetch(place)
+        except LookupError:
+            self.journal.mark_refused()
+            raise self._lost() from None
+
     def take_arrival(self, place: int = 0) -> str | None:
         """The body of the next message of the group that has arrived during this run and follows it in its lanes, in
         Celery's JSON format. From now on it belongs to the run, as if it had been collected with it. None: there is
@@ -192,13 +204,7 @@ class Delivery:
         succeeds are the next run. A message takes at most 1,000 others. While Redis does not answer, behaves like
         `park`. Raises LeaseLost.
         """
-        if self._arrivals is None:
-            return None
-        try:
-            return self._arrivals.take(place)
-        except LookupError:
-            self.journal.mark_refused()
-            raise self._lost() from None
+        return self._arrivals.take(place) if self._arrivals and self.fetch_arrival(place) else None
 
     def leave_arrivals(self) -> None:
         """The run has succeeded: what runs before it have taken, and it has not got, becomes the next run. Part of

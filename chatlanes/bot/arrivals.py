@@ -1,0 +1,102 @@
+"""ctx.arrivals: updates of the group that arrive while the handler runs, and that it may take (INTERRUPT=steer).
+
+Guarantees that an update which was yielded is settled with this run and is in no other one, and that a later run of the
+handler gets it in the same place: between the same calls, steps, streams and questions. What was not yielded is the
+next run.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Protocol
+
+from celery_lanes.errors import RedisAway
+from chatlanes.bot.calls.run_calls import Api, Calls
+from chatlanes.bot.event_loop import blocking_executor, finished, is_in_coroutine
+from chatlanes.bot.interrupts import Interrupts
+from chatlanes.bot.questions import Question
+from chatlanes.updates.parsing import read
+
+#: The place in the handler at which an update was taken, and the update.
+Taken = tuple[int, dict[str, Any]]
+
+
+class Owner(Protocol):
+    """What this needs of its context."""
+
+    api: Api
+    interrupts: Interrupts | None
+    question: Question | None
+
+
+class Arrivals:
+    """What has arrived in the run of a context. Iterating ends when there is nothing more; it may be repeated."""
+
+    def __init__(self, ctx: Owner) -> None:
+        self._ctx = ctx
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        if is_in_coroutine():
+            raise TypeError("in a coroutine, use `async for update in ctx.arrivals()`")
+        while (update := self._next()) is not None:
+            yield update
+
+    async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
+        while self.has_any:
+            await finished(blocking_executor().call(self._fetch))
+            update = self._next()  # does not ask Redis any more
+            if update is None:
+                return
+            yield update
+
+    @property
+    def has_any(self) -> bool:
+        place = self._place
+        if place is None:
+            return False
+        if again := self._again:
+            return again[0][0] <= place
+        interrupts = self._ctx.interrupts
+        return interrupts is not None and interrupts.has_arrived(place)
+
+    def _fetch(self) -> None:
+        """Raises LeaseLost, and ParkUpdate if Redis is away."""
+        calls, interrupts, place = self._ctx.api, self._ctx.interrupts, self._place
+        if interrupts is None or place is None or self._again:
+            return
+        assert isinstance(calls, Calls), "a run with a place has calls"  # noqa: S101
+        try:
+            interrupts.fetch_arrival(place)
+        except RedisAway as outage:
+            calls.gate.cut_off(outage)
+
+    def _next(self) -> dict[str, Any] | None:
+        if not self.has_any:
+            return None
+        place, again, interrupts = self._place or 0, self._again, self._ctx.interrupts
+        if again:
+            update = again.popleft()[1]
+        else:
+            self._fetch()
+            body = None if interrupts is None else interrupts.take_arrival(place)
+            if body is None:
+                return None
+            update = read(body.encode())[0][0]
+        self._ctx.__dict__.setdefault("taken", []).append((place, update))  # for ctx.ask
+        return update
+
+    @property
+    def _place(self) -> int | None:
+        """How far the handler has come. None: in a hook, or without a lane, nothing is taken."""
+        journal = self._ctx.api.journal if isinstance(self._ctx.api, Calls) else None
+        return None if journal is None or journal.is_of_hook else journal.progress
+
+    @property
+    def _again(self) -> deque[Taken]:
+        """What the run that has asked the question (ctx.ask) had taken, and this one has not got yet."""
+        question = self._ctx.question
+        found: deque[Taken] = self._ctx.__dict__.setdefault(
+            "arrived_before", deque((place, update) for place, update in (question.arrived if question else ()))
+        )
+        return found
