@@ -55,6 +55,18 @@ IN_LUA = (
         "redis.call('HGET', MESSAGE .. id, 'stopped')",
     ),
     Change(
+        "a message gets the mode of its second lane",
+        f"{LUA}/append.lua",
+        "in_mode(keys[1], group",
+        "in_mode(keys[2] or keys[1], group",
+    ),
+    Change(
+        "messages of a lane with the mode queue are collected",
+        f"{LUA}/append.lua",
+        "if mode == 'queue' then return '', bare end",
+        "if mode == 'queue' then return group, stored end",
+    ),
+    Change(
         "a run takes what another queue has",
         f"{LUA}/lib/joining.lua",
         "or its[2] ~= mine[2] or its[3] ~= queue or its[4]",

@@ -42,6 +42,8 @@ STAGED = "lanes:staged:"
 SCHEDULES = "lanes:schedules"
 #: hash: key of a lane -> its note: a text that a commit has left for the runs of the messages behind it
 NOTES = "lanes:notes"
+#: hash: key of a lane -> its mode: queue, collect, interrupt or steer (lua/append.lua)
+MODES = "lanes:modes"
 #: hash: id of a leased message, or of one that was leased -> its successor (lua/lib/places.lua): queue, lanes and
 #: stored message, joined by tabs
 SUCCESSORS = "lanes:successors"

@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from celery_lanes.errors import PublishRefused
 from celery_lanes.protocol import envelope, keys
@@ -185,7 +185,27 @@ class SetNote:
             )
 
 
-Write = Set | Delete | Move | Add | Push | SetTimer | CancelTimer | MoveTimer | SetNote
+#: What happens to a message of a group that arrives during a run of it.
+Mode = Literal["queue", "collect", "interrupt", "steer"]
+
+
+@dataclass(frozen=True, slots=True)
+class SetMode:
+    """A write of a commit: the mode of a lane, for messages with a group that are appended later and whose first lane
+    it is. It replaces what their `Group` says: `queue`: each is a run of its own, `collect`: those that arrive during a
+    run are the next one, `interrupt` and `steer`: as in Group. None: what their `Group` says, again. An empty `lane` is
+    the first one of the committed message.
+    """
+
+    mode: Mode | None
+    lane: str = ""
+
+    def __post_init__(self) -> None:
+        if self.mode is not None and self.mode not in get_args(Mode):
+            raise ValueError(f"{self.mode!r:.100} is not a mode: use {', '.join(get_args(Mode))} or None")
+
+
+Write = Set | Delete | Move | Add | Push | SetTimer | CancelTimer | MoveTimer | SetNote | SetMode
 
 
 def only_seen(scope: str, number: int) -> NewMessage:
@@ -212,8 +232,9 @@ def write_row(write: Write) -> tuple[Argument, ...]:
     if isinstance(write, MoveTimer):
         fields = _join_fields(write.id, write.queue, joined_lanes(write.lanes), write.stored)
         return "assign", timer_key(write.owner, write.name), fields, timer_key(write.to, write.name)
-    if isinstance(write, SetNote):
-        return "note", write.lane, write.text or "", 0
+    if isinstance(write, SetNote | SetMode):
+        what, value = ("note", write.text) if isinstance(write, SetNote) else ("mode", write.mode)
+        return what, write.lane, value or "", 0
     if isinstance(write, CancelTimer):
         return "cancel", timer_key(write.owner, write.name), "", 0
     return "delete", write.key, "", 0

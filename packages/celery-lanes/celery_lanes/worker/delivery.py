@@ -360,6 +360,14 @@ class Delivery:
             raise self._refused()
         return found
 
+    def lane_mode(self) -> str | None:
+        """The mode of the message's first lane (SetMode); None: it has none. Raises LeaseLost. While Redis does not
+        answer, behaves like `park`.
+        """
+        lanes = self.read([]).lanes
+        found: bytes | None = self._ask(plain("HGET", keys.MODES, lanes[0])) if lanes else None
+        return found.decode() if found else None
+
     def bury(self, problem: dict[str, Any]) -> Outcome:
         """Move the message to the dead letters; its lanes continue. While Redis does not answer, acts like `park`."""
         return self._end(partial(self.lanes.store.bury, self.id, self.fence, problem), GONE)

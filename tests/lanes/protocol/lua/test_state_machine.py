@@ -32,6 +32,7 @@ from celery_lanes.protocol import (
     Noted,
     Outcome,
     Set,
+    SetMode,
     SetNote,
     SetTimer,
     Shielded,
@@ -81,6 +82,7 @@ LEFT_WHEN_SETTLED = (
     keys.LAST,
     keys.MISSING,
     keys.NOTES,
+    keys.MODES,
     keys.SWEPT,
     keys.IDENTITY,
     KEPT,
@@ -111,6 +113,9 @@ some_writes = st.lists(
         st.builds(Delete, a_kept_key),
         st.builds(Move, a_kept_key, a_kept_key),
         st.builds(CancelTimer, an_owner, a_name),
+        st.builds(
+            SetMode, st.sampled_from(["queue", "collect", "interrupt", "steer", None]), st.sampled_from(["", *"abcd"])
+        ),
         st.builds(SetNote, st.sampled_from("abcd"), st.sampled_from(["a question", "another", None])),
         st.builds(
             MoveTimer,
@@ -527,6 +532,7 @@ class LanesMachine(RuleBasedStateMachine):
                     SetTimer("me", "x", "late", "q", b""),
                     CancelTimer("me", "y"),
                     SetNote("a", "late"),
+                    SetMode("steer", "a"),
                 ],
             ),
             "release": lambda: self.store.release([(message_id, fence)]),

@@ -21,6 +21,23 @@ local function must_wait(scope, number, until_ms)
   return has_held(scope) and redis.call('ZCOUNT', GAP .. scope, '-inf', '(' .. digits(number)) > 0
 end
 
+local is_any_mode -- nil until it is asked
+
+-- The mode that a commit has given to the first lane of a message replaces that of its group: `queue` (no group),
+-- `collect`, `interrupt` or `steer`. Returns the group and the stored form, whose beginning depends on the mode
+-- (envelope.py).
+local DIGITS = { collect = '0', interrupt = '1', steer = '2' }
+local BEGINNINGS = { collect = '\30', interrupt = '\29', steer = '\30 ' }
+local function in_mode(lane, group, stored)
+  if group == '' then return group, stored end
+  if is_any_mode == nil then is_any_mode = is_special(MODES) end
+  local mode = is_any_mode and redis.call('HGET', MODES, lane)
+  local bare = mode and string.gsub(stored, '^[\29\30] ?', '')
+  if mode == 'queue' then return '', bare end
+  if not mode or not DIGITS[mode] then return group, stored end
+  return (string.gsub(group, '^(%d+ %d+ %d+) %d', '%1 ' .. DIGITS[mode])), BEGINNINGS[mode] .. bare
+end
+
 local function protect(id)
   redis.call('HSET', MESSAGE .. id, 'unstoppable', 1)
 end
@@ -93,6 +110,7 @@ for i = 6, #ARGV, 10 do
     if queue ~= '' then
       added = added + 1
       exists[id] = true
+      group, stored = in_mode(keys[1], group, stored)
       if stops == '1' and problem == '' then stop_first(keys) end
       local is_ordered = hold_ms > 0 and problem == '' and keys[1] ~= nil
       if is_ordered and must_wait(scope, number, until_ms) then

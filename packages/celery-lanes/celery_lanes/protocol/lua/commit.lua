@@ -5,7 +5,7 @@
 --       then what key value time_ms, once for each write, in this order: `set` (time_ms 0: no expiry), `delete`,
 --       `move` to the key `value`, which is overwritten (if `key` does not exist, nothing happens), `add` time_ms to
 --       the field `value` of the hash `key`, `push` to the end of the list `key`, `note`: the note of the lane `key` (an
---       empty one is deleted), `at`, `from` or `in`: set the timer `key`
+--       empty one is deleted), `mode`: the mode of the lane `key`, or of the first lane of this message (likewise), `at`, `from` or `in`: set the timer `key`
 --       for a time, for a time or now if it is past, or in a time from now (`value`: its id, its queue, its lanes and its
 --       stored form, as timers.lua joins fields; an empty queue and empty lanes are those of this message), `cancel`, or
 --       `assign`: the timer `key` becomes the timer `time_ms`, with this `value`

@@ -19,6 +19,7 @@ from celery_lanes.protocol import (
     MoveTimer,
     Noted,
     Set,
+    SetMode,
     SetNote,
     SetTimer,
     Write,
@@ -107,6 +108,8 @@ class Model:
     schedules: dict[str, str] = field(default_factory=dict)
     #: lane -> its note
     notes: dict[str, str] = field(default_factory=dict)
+    #: lane -> its mode
+    modes: dict[str, str] = field(default_factory=dict)
     #: ids of held messages that have joined a group
     absorbed: set[str] = field(default_factory=set)
 
@@ -163,7 +166,7 @@ class Model:
             self._stop_first(lanes)
         item = ModelMessage(f"1:{number}", queue, tuple(dict.fromkeys(lanes)), 0, names=(f"1:{number}",))
         if item.lanes and not problem:
-            item.group = group
+            item.group = self._in_mode(item.lanes[0], group)
         if problem:
             item.seq = self._next_seq()
             self.items[item.id] = item
@@ -179,6 +182,12 @@ class Model:
             self._note(number)
         self._advance()
         return True
+
+    def _in_mode(self, lane: str, group: Group | None) -> Group | None:
+        mode = self.modes.get(lane)
+        if group is None or mode is None:
+            return group
+        return None if mode == "queue" else group._replace(interrupts=mode == "interrupt", steers=mode == "steer")
 
     def _queue(self, item: ModelMessage) -> bool:
         """Let it join its group, or else its lanes: True if these."""
@@ -381,8 +390,8 @@ class Model:
             if isinstance(write, MoveTimer):
                 self.assign(write)
                 continue
-            if isinstance(write, SetNote):
-                self.set_note(write)
+            if isinstance(write, SetNote | SetMode):
+                self.describe(write, item)
                 continue
             name = write.key.removeprefix(KEPT)
             if isinstance(write, Set):
@@ -393,7 +402,13 @@ class Model:
                 self.kept.pop(name, None)
         self.settle(item)
 
-    def set_note(self, write: SetNote) -> None:
+    def describe(self, write: SetNote | SetMode, item: ModelMessage) -> None:
+        if isinstance(write, SetMode):
+            lane = write.lane or next(iter(item.lanes), "")
+            self.modes.pop(lane, None)
+            if lane and write.mode:
+                self.modes[lane] = write.mode
+            return
         self.notes.pop(write.lane, None)
         if write.text:
             self.notes[write.lane] = write.text
@@ -587,4 +602,5 @@ class Model:
         state.missing = {"1": self.missing} if self.missing else {}
         state.schedules = dict(self.schedules)
         state.notes = dict(self.notes)
+        state.modes = dict(self.modes)
         return state

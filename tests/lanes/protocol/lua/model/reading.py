@@ -162,6 +162,9 @@ class _Reading:
     def notes(self, _: str, fields: dict[bytes, bytes]) -> None:
         self.state.notes = {text(lane): text(note) for lane, note in fields.items()}
 
+    def modes(self, _: str, fields: dict[bytes, bytes]) -> None:
+        self.state.modes = {text(lane): text(mode) for lane, mode in fields.items()}
+
     def successors(self, _: str, fields: dict[bytes, bytes]) -> None:
         self.state.successors = {text(message_id): text(packed) for message_id, packed in fields.items()}
 
@@ -276,6 +279,7 @@ _FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
     keys.TIMES: (_fields, _Reading.times),
     keys.SCHEDULES: (_fields, _Reading.schedules),
     keys.NOTES: (_fields, _Reading.notes),
+    keys.MODES: (_fields, _Reading.modes),
     keys.SUCCESSORS: (_fields, _Reading.successors),
     keys.SWEPT: (_string, _Reading.swept),
     keys.IDENTITY: (_string, _Reading.identity),

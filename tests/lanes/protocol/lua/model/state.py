@@ -129,6 +129,7 @@ class State:
     times: dict[str, int] = field(default_factory=dict)
     kept: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)  # lane -> its note
+    modes: dict[str, str] = field(default_factory=dict)  # lane -> its mode
     schedules: dict[str, str] = field(default_factory=dict)  # <owner>, a newline, <name> -> its record
     #: id -> queue, lanes and stored message, joined by tabs
     successors: dict[str, str] = field(default_factory=dict)
@@ -290,6 +291,7 @@ def _seed_contents(pipe: Any, state: State, now_ms: int) -> None:
         pipe.set(name, value)
     _hash(pipe, keys.SCHEDULES, state.schedules)
     _hash(pipe, keys.NOTES, state.notes)
+    _hash(pipe, keys.MODES, state.modes)
     _hash(pipe, keys.SUCCESSORS, state.successors)
     for message_id, kinds in state.errors.items():
         pipe.rpush(keys.errors(message_id), *(json.dumps({"at_ms": now_ms, "type": kind}) for kind in kinds))

@@ -18,6 +18,10 @@ local function write(queue, lanes, what, key, value, time_ms)
     redis.call('RPUSH', key, value)
   elseif what == 'note' then
     if value == '' then redis.call('HDEL', NOTES, key) else redis.call('HSET', NOTES, key, value) end
+  elseif what == 'mode' then
+    local lane = key ~= '' and key or split(lanes)[1]
+    if lane and value ~= '' then redis.call('HSET', MODES, lane, value) end
+    if lane and value == '' then redis.call('HDEL', MODES, lane) end
   elseif what == 'cancel' then
     cancel_timer(key)
   elseif what == 'assign' then

@@ -2,8 +2,8 @@
 -- A message that is first in all its lanes is still not handed out if one of its lanes, its queue or its group of queues
 -- is paused, or if it is a group that waits for further messages.
 
-local special = redis.call('EXISTS', PAUSED, COLLECTING, TIMERS, SUCCESSORS, NOTES)
-local function is_special(key) return special == 5 or (special > 0 and redis.call('EXISTS', key) == 1) end
+local special = redis.call('EXISTS', PAUSED, COLLECTING, TIMERS, SUCCESSORS, NOTES, MODES)
+local function is_special(key) return special == 6 or (special > 0 and redis.call('EXISTS', key) == 1) end
 step.is_anything_paused, step.is_anything_collecting = is_special(PAUSED), is_special(COLLECTING)
 step.is_any_timer_set, step.is_any_succeeded = is_special(TIMERS), is_special(SUCCESSORS)
 
