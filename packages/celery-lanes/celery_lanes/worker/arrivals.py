@@ -11,8 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from celery_lanes.protocol import Command, Taken, verbs
+from celery_lanes.protocol import Command, Store, Taken, verbs
 from celery_lanes.runtime import threads
+
+LOST = "the lease was lost"
 
 
 class Arrivals:
@@ -26,8 +28,14 @@ class Arrivals:
         self._taken = deque[tuple[int, str]]()  # place and body of those that the run has not got yet
         self._known = 0  # how many were taken, in all runs
 
-    def begin(self, found: Taken, bodies: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of the bodies with which the run begins. The others were taken by runs before it."""
+    def begin(self, store: Store, bodies: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of the bodies with which the run begins. The others were taken by runs before it. One round trip.
+
+        Raises RedisError, and LookupError if the lease was lost.
+        """
+        found = store.take(*self._lease, known=0, place=None)
+        if found is None:
+            raise LookupError(LOST)
         self._known = len(found.places)
         first = len(bodies) - self._known
         self._taken.extend(zip(found.places, bodies[first:], strict=True))
@@ -37,6 +45,12 @@ class Arrivals:
     def notify(self) -> None:
         """A message has arrived."""
         self._may_follow = True
+
+    def look(self, store: Store) -> None:
+        """A message may have arrived without a notice. Called on the thread that listens. Raises RedisError."""
+        found = store.take(*self._lease, known=0, place=None)
+        if found is not None and found.more:
+            self.notify()
 
     def has_any(self, place: int) -> bool:
         """True if `take` returns a message. Sends nothing to Redis."""
@@ -66,7 +80,7 @@ class Arrivals:
         finally:
             self._may_follow |= found is None or found.more
         if found is None:
-            raise LookupError("the lease was lost")
+            raise LookupError(LOST)
         new = len(found.places) - self._known
         for stored in found.bodies[len(found.bodies) - new :]:
             self._taken.append((place, stored.partition(b"\n")[2].decode()))

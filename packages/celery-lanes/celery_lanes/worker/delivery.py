@@ -151,7 +151,7 @@ class Delivery:
         listened for less time than the message waited in it.
         """
         handed_out_s = self.deadline_s - self.lanes.in_flight.lease_s
-        arrivals = (self._arrivals.notify, self._look_for_arrivals) if self._arrivals else None
+        arrivals = (self._arrivals.notify, self._arrivals.look) if self._arrivals else None
         is_known = self.lanes.interrupt_listener.watch(self.tag, self.interrupt, handed_out_s, arrivals)
         if not is_known and not self.is_interrupted and not self.lanes.store.holds(self.id, self.fence):
             self.interrupt()
@@ -160,21 +160,11 @@ class Delivery:
             raise self._lost()
 
     def _begin_arrivals(self, arrivals: Arrivals) -> None:
-        """From now on the run has what runs before it have taken. One round trip."""
         try:
-            found = self.lanes.store.take(self.id, self.fence, known=0, place=None)
-            if found is None:
-                raise self._refused()
-        except (LeaseLost, RedisError):
+            self.bodies = arrivals.begin(self.lanes.store, self.bodies)
+        except (LookupError, RedisError) as error:
             self.end_listening()
-            raise
-        self.bodies = arrivals.begin(found, self.bodies)
-
-    def _look_for_arrivals(self, store: Store) -> None:
-        """Called on the thread that listens, when notices may have been lost. Raises RedisError."""
-        found = store.take(self.id, self.fence, known=0, place=None)
-        if found is not None and found.more and self._arrivals is not None:
-            self._arrivals.notify()
+            raise self._refused() if isinstance(error, LookupError) else error from None
 
     def has_arrived(self, place: int = 0) -> bool:
         """True if `take_arrival` returns a message now. Sends nothing to Redis: false for some milliseconds after the
@@ -183,9 +173,7 @@ class Delivery:
         return self._arrivals is not None and self._arrivals.has_any(place)
 
     def fetch_arrival(self, place: int = 0) -> bool:
-        """Make the round trip of `take_arrival`, which does not take it then: for code that must not wait there. False:
-        there is no message. Raises the same.
-        """
+        """Make the round trip of `take_arrival`, and take nothing. False: there is no message. Raises the same."""
         if self._arrivals is None:
             return False
         try:
