@@ -32,6 +32,7 @@ from chatlanes.bot.timers import DEFAULT_TIMER_PLAN, Migration, Timer, TimerErro
 from chatlanes.updates import ParsedUpdate, is_stale, number, parse, part, text_of
 
 if TYPE_CHECKING:
+    from celery_lanes.protocol import Mode
     from chatlanes.bot.questions import Question
     from chatlanes.bot.stream import Stream
 
@@ -41,8 +42,9 @@ class Context(Once, Shorthands):
     """One update, or with COLLECT several, passed to the handler. Everything that concerns one update, such as `kind`,
     `message` and `reply`, concerns the newest.
 
-    Only `session` can be assigned; any other assignment raises AttributeError. In tests, `Context(update, api)` needs
-    only these two; `api` is any object with `call(method, **params)`. `Context([first, second], api)` has two updates.
+    Only `session` and `mode` can be assigned; any other assignment raises AttributeError. In tests,
+    `Context(update, api)` needs only these two; `api` is any object with `call(method, **params)`.
+    `Context([first, second], api)` has two updates.
     """
 
     update: dict[str, Any]
@@ -82,6 +84,9 @@ class Context(Once, Shorthands):
     can_stop: bool = False
 
     timer_plan: TimerPlan = DEFAULT_TIMER_PLAN
+
+    default_mode: Mode = "queue"
+    """The mode of a chat that has chosen none: what COLLECT and INTERRUPT say."""
 
     question: Question | None = None
     """The question whose answer this run continues with (`ctx.ask`). None: it begins with an update."""
@@ -329,6 +334,10 @@ class Context(Once, Shorthands):
         # A session that was never read has nothing to stage, unless its group becomes a supergroup: then it moves.
         if "_session" in self.__dict__ or self._parsed.migration is not None:
             self._session.stage()
+        if self.stored is not None and self.default_mode != "queue" and self._parsed.migrates:
+            from chatlanes.bot.modes import move
+
+            move(self.stored, *self._parsed.migrates)
         if self.stored is not None and self.timer_plan.has_on_timer and self._parsed.migrates:
             stage_moves(Migration(*self._parsed.migrates), self.stored, self.timer_plan)
 
@@ -440,8 +449,8 @@ class Context(Once, Shorthands):
         return Timers(self.update, self.timer_plan, self.stored)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Only the session can be assigned: a misspelled name would be lost silently."""
-        if name != "session":
+        """Only the session and the mode can be assigned: a misspelled name would be lost silently."""
+        if name not in ("session", "mode"):
             raise AttributeError(f"ctx.{name} cannot be assigned; store your own data in ctx.session")
         super().__setattr__(name, value)
 

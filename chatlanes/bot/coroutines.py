@@ -300,7 +300,7 @@ class PlainCoroutine:
     def __init__(self, function: Callable[..., Any], *, is_limited: bool) -> None:
         update_wrapper(self, function)
         self.function, self._is_limited = function, is_limited
-        self._reads_sessions = False
+        self._reads_sessions = self._reads_modes = False
 
     def __call__(self, ctx: Context, *arguments: Any) -> Any:
         function = self.function
@@ -308,6 +308,8 @@ class PlainCoroutine:
             # A read in the handler would block the event loop, and with it every chat, while Redis is away.
             with suppress(SessionError):  # it is raised when the handler uses the session
                 _ = ctx.session
+        if self._reads_modes:
+            _ = ctx.mode
         if ctx.interrupts is not None:
             ctx.interrupts.read_ahead()
         if isinstance(function, AsyncHandler):
@@ -325,3 +327,4 @@ class PlainCoroutine:
             raise
         finally:
             self._reads_sessions |= ctx.has_read_session
+            self._reads_modes |= "has_read_mode" in ctx.__dict__

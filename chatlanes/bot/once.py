@@ -1,5 +1,5 @@
-"""The parts of a context that a handler does once, however often it runs: paid calls, questions, and taking newer
-updates.
+"""The parts of a context that a handler does once, however often it runs: paid calls, questions, and its choices about
+newer updates.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from celery_lanes.protocol import Mode
     from chatlanes.bot.arrivals import Arrivals
     from chatlanes.bot.calls.journal import Uncertain
 
@@ -35,6 +36,31 @@ class Once:
     def arrived(self) -> bool:
         """True if `arrivals()` yields an update now. Does not ask Redis."""
         return self.arrivals().has_any
+
+    @property
+    def mode(self) -> Mode:
+        """What becomes of an update that arrives during a run of this chat and belongs to it:
+
+        `"queue"` it is a run of its own, `"collect"` it is in the next run, `"interrupt"` it ends the run, `"steer"`
+        the run may take it (`arrivals()`). Assign one of these, so that users can choose; None is what INTERRUPT says.
+        It is stored when this update is settled, and holds for updates that arrive after that.
+
+        The first look takes a round trip to Redis.
+
+        Raises:
+            ValueError: On assignment: this is not a mode, or COLLECT is `none`.
+            celery_lanes.LeaseLost: Another worker may run this update by now.
+            ParkUpdate: Redis did not answer. Do not catch it; the update runs again later.
+        """
+        from chatlanes.bot.modes import mode_of
+
+        return mode_of(self)  # type: ignore[arg-type]
+
+    @mode.setter
+    def mode(self, mode: Mode | None) -> None:
+        from chatlanes.bot.modes import choose
+
+        choose(self, mode)  # type: ignore[arg-type]
 
     def step(
         self,

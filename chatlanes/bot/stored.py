@@ -13,7 +13,7 @@ from itertools import count
 from typing import TypeVar
 
 from celery_lanes.errors import RedisAway
-from celery_lanes.protocol import CancelTimer, Delete, Move, Set, SetTimer, Store, StoredTimer, Write
+from celery_lanes.protocol import CancelTimer, Delete, Move, Set, SetMode, SetTimer, Store, StoredTimer, Write
 from celery_lanes.worker.delivery import Delivery
 from chatlanes.telegram.flood import Parking
 from chatlanes.updates import WHOLE_BOT
@@ -60,6 +60,7 @@ class Stored:
         self.numbers = count(1)
         self._timers: dict[tuple[str, str], SetTimer | CancelTimer] = {}
         self._first: list[Write] = []
+        self._modes: list[SetMode] = []
         self._bytes = 0
 
     @property
@@ -128,6 +129,19 @@ class Stored:
         """Do these writes before the staged timers when the update is settled."""
         self._first = writes
 
+    def mode_of(self, lane: str = "") -> str | None:
+        """The mode of a lane, by default of the update's first one. One round trip. Raises the same as `timers`, and
+        celery_lanes.LeaseLost.
+        """
+        try:
+            return self._delivery.mode_of(lane)
+        except RedisAway as outage:
+            self._parking.cut_off(outage)
+
+    def stage_modes(self, writes: list[SetMode]) -> None:
+        """Set these modes when the update is settled, and no others."""
+        self._modes = writes
+
     def stage_timer(self, write: SetTimer | CancelTimer) -> None:
         """Set or cancel a timer when the update is settled. Raises TooMuchStagedError."""
         place = write.owner, write.name
@@ -167,7 +181,7 @@ class Stored:
     @property
     def writes(self) -> list[Write]:
         """The writes to commit."""
-        return [*self._moves.values(), *self._staged.values(), *self._first, *self._timers.values()]
+        return [*self._moves.values(), *self._staged.values(), *self._first, *self._timers.values(), *self._modes]
 
     def _count(self, replaced: Set | Delete | SetTimer | CancelTimer | None, size: int) -> None:
         """Count the bytes of a staged write, which replaces another one."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from celery.utils.log import get_task_logger
 
+from celery_lanes.protocol import Mode
 from celery_lanes.runtime.threads import run_blocking
 from celery_lanes.worker import ends_the_worker
 from chatlanes.bot.bot import Bot
@@ -23,6 +24,7 @@ from chatlanes.bot.session import SessionPlan, check_order
 from chatlanes.bot.timers import TimerPlan
 from chatlanes.logs.process import give_up
 from chatlanes.settings import Settings, SettingsError
+from chatlanes.settings.checks import NO_COLLECT
 from chatlanes.settings.imports import BotImportError, ImportPathError
 from chatlanes.tasks.settings import settings
 from chatlanes.telegram.client import BotApi
@@ -76,6 +78,14 @@ class ServedBot:
 
     def _me(self) -> Any:
         return self.api.call("getMe")
+
+    @cached_property
+    def default_mode(self) -> Mode:
+        """The mode of a chat that has chosen none."""
+        if self.settings.collect == NO_COLLECT:
+            return "queue"
+        modes: dict[str, Mode] = {"off": "collect", "on": "interrupt", "steer": "steer"}
+        return modes[self.settings.interrupt]
 
     @cached_property
     def session_plan(self) -> SessionPlan:

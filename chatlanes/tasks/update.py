@@ -201,6 +201,7 @@ def context_of(
         timer_plan=timer_plan,
         interrupts=Interrupts(delivery) if delivery.listens or delivery.is_stopped else None,
         can_stop=served.settings.control != NO_CONTROL,
+        default_mode=served.default_mode,
     )
 
 

@@ -1,4 +1,4 @@
-"""ctx.arrivals without a worker."""
+"""ctx.arrivals and ctx.mode without a worker."""
 
 from __future__ import annotations
 
@@ -39,3 +39,14 @@ def test_what_was_taken_before_a_question_is_stored_with_it() -> None:
     # A question without it is as older releases store it
     question.arrived = []
     assert b"arrived" not in question.stored()
+
+
+def test_a_mode_without_a_lane_is_only_remembered() -> None:
+    ctx = Context(UPDATE, Api(), default_mode="collect")
+    assert ctx.mode == "collect"
+    ctx.mode = "steer"
+    assert ctx.mode == "steer"
+    ctx.mode = None  # type: ignore[assignment]
+    assert ctx.mode == "collect"
+    with pytest.raises(ValueError, match="'faster' is not a mode: use queue, collect, interrupt, steer or None"):
+        ctx.mode = "faster"  # type: ignore[assignment]

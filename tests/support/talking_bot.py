@@ -2,9 +2,9 @@
 
 A text may contain orders: `gate:a` waits until the test opens gate a, `poll:a` too, or until the run is interrupted,
 `shield:a` waits inside of a shield, `stream:a` inside of a stream that an interrupt deletes, `draft:a` the same with
-a draft, `steer:a` waits and answers to what arrives, `one:a` to the first of it, `asks:a` asks a question, `bulk:2`
-sends two messages and deletes them in one call, `fails:2` fails the first two attempts. If `dies` arrives, it kills the
-first run.
+a draft, `steer:a` waits and answers to what arrives, `one:a` to the first of it, `asks:a` asks a question, `mode:steer`
+chooses a mode, `bulk:2` sends two messages and deletes them in one call, `fails:2` fails the first two attempts. If
+`dies` arrives, it kills the first run.
 """
 
 from __future__ import annotations
@@ -115,6 +115,9 @@ def execute(ctx: Context, order: str, value: str) -> None:
 def execute_at_once(ctx: Context, order: str, value: str) -> None:
     if order == "asks":
         ctx.reply(f"answer {ctx.ask('sure?')}")
+    elif order == "mode":
+        before, ctx.mode = ctx.mode, None if value == "none" else value  # type: ignore[assignment]
+        ctx.reply(f"mode {before} {ctx.mode}")
     elif order == "bulk":
         sent = [ctx.reply("for a moment")["message_id"] for _ in range(int(value))]
         ctx.call("deleteMessages", chat_id=ctx.chat_id, message_ids=sent)
@@ -162,6 +165,9 @@ async def execute_async(ctx: Any, order: str, value: str) -> None:
                 await asyncio.sleep(0.02)
     elif order in ("steer", "one"):
         await take_async(ctx, order, value)
+    elif order == "mode":
+        before, ctx.mode = ctx.mode, None if value == "none" else value
+        await ctx.reply(f"mode {before} {ctx.mode}")
     elif order == "asks":
         await ctx.reply(f"answer {await ctx.ask('sure?')}")
 

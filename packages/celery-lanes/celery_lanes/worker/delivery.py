@@ -348,12 +348,12 @@ class Delivery:
             raise self._refused()
         return found
 
-    def lane_mode(self) -> str | None:
-        """The mode of the message's first lane (SetMode); None: it has none. Raises LeaseLost. While Redis does not
-        answer, behaves like `park`.
+    def mode_of(self, lane: str = "") -> str | None:
+        """The mode of a lane (SetMode), by default of the message's first one; None: it has none. Raises LeaseLost.
+        While Redis does not answer, behaves like `park`.
         """
-        lanes = self.read([]).lanes
-        found: bytes | None = self._ask(plain("HGET", keys.MODES, lanes[0])) if lanes else None
+        lane = lane or next(iter(self.read([]).lanes), "")
+        found: bytes | None = self._ask(plain("HGET", keys.MODES, lane))
         return found.decode() if found else None
 
     def bury(self, problem: dict[str, Any]) -> Outcome:
