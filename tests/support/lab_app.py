@@ -318,17 +318,19 @@ def converse(self: Any, name: str, gate: str | None = None, shields: str | None 
 
 
 def steer(self: Any, name: str, gate: str | None = None, **_: Any) -> None:
-    """Take what arrives until the gate is open. What is taken tells the run what to do then: `moves` its place, in the
-    first run only with `once`, `dies` in the first run, or `ends`.
+    """Take what arrives until the gate is open, or if it is `idle` until nothing arrives. What is taken tells the run
+    what to do then: `moves` its place, in the first run only with `once`, `dies` in the first run, or `ends`.
     """
-    delivery, place = self.delivery, 0
+    delivery, place, idle = self.delivery, 0, 0
     names = [name, *(json.loads(body)[1]["name"] for body in delivery.bodies)]
     record("start", "+".join(names))
-    while not (gate is None or _is_open(gate)):
+    while not (gate is None or _is_open(gate) or (gate == "idle" and idle > 10)):
         taken = delivery.take_arrival(place)
         if taken is None:
+            idle += 1
             time.sleep(0.005)
             continue
+        idle = 0
         told = json.loads(taken)[1]
         names.append(told["name"])
         record("taken", f"{told['name']}@{place}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from celery_lanes import Group
@@ -136,3 +138,27 @@ def test_a_group_that_is_full_is_steered_too(lab: Lab) -> None:
     lab.worker("threads", 8)
     lab.drained()
     assert (seen(lab, "start"), seen(lab, "end")) == (["a+b"], ["a+b+c"])
+
+
+def test_each_message_is_in_one_run_that_ends_while_children_are_killed(make_lab: LabMaker) -> None:
+    # Given messages in four lanes, of which every fifth kills the child that takes it, or makes its next run differ
+    lab, chosen = make_lab(), random.Random(30)
+    lab.worker("prefork", 4)
+    written = [f"{number % 4}:{number}" for number in range(120)]
+    for name in written:
+        lane = name[0]
+        flags = {flag: True for flag in ("moves", "once", "dies", "ends") if chosen.random() < 0.2}
+        talk = TALK._replace(name=lane, most=3)
+        lab.send(name, [lane], task="steer", group=talk, kwargs={"name": name, "gate": "idle", **flags})
+    # When all have been settled
+    lab.drained()
+    # Then each was in one run that ended, in the order of its lane
+    ended = [name for names in seen(lab, "end") for name in names.split("+")]
+    assert sorted(ended) == sorted(written)
+    for lane in "0123":
+        assert [name for name in ended if name[0] == lane] == [name for name in written if name[0] == lane]
+    # And some were taken, and some killed
+    assert len({each.partition("@")[0] for each in seen(lab, "taken")}) > 10
+    assert len(seen(lab, "start")) > len(seen(lab, "end"))
+    assert lab.count("appended") == lab.count("settled")
+    assert lab.dead() == []
