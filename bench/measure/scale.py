@@ -50,6 +50,7 @@ class Scale:
     replies: int  # live updates, and recipients, of a round of the broadcast row
     bursts: int  # of ten messages
     interrupts: int  # in a round
+    stops: int
     uncollected: int  # updates of a round that never belong together
     killed: int  # workers of the recovery row
     idle_s: float  # length of an idle round
@@ -102,6 +103,7 @@ FULL = Scale(
     replies=300,
     bursts=4_000,
     interrupts=20,
+    stops=100,
     uncollected=8_000,
     killed=5,
     idle_s=30.0,
@@ -165,6 +167,7 @@ QUICK = Scale(
     replies=30,
     bursts=200,
     interrupts=2,
+    stops=8,
     uncollected=500,
     killed=1,
     idle_s=1.0,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from bench.measure.figures import Result
 from bench.measure.harness import Harness
 from bench.rows.bots import calls, frameworks, rates, sessions, whole_bots
-from bench.rows.delivery import broadcast, conversations, intake, latency, recovery, webhook
+from bench.rows.delivery import broadcast, conversations, intake, latency, recovery, stops, webhook
 from bench.rows.resources import costs, countdown, dedup, growth, idle, memory, script_times, timers, worker_memory
 from bench.rows.throughput import hot_lane, no_op, peers, pieces, recipe, scaling, slow_chat
 
@@ -36,6 +36,7 @@ ROWS: dict[str, Callable[[Harness], list[Result]]] = {
     "growth": growth.run,
     "recovery": recovery.run,
     "conversations": conversations.run,
+    "stops": stops.run,
     "broadcast": broadcast.run,
     "scaling": scaling.run,
 }

@@ -29,7 +29,7 @@ from bench.systems.backlogs import lane_message
 QUICK_RUNS: tuple[dict[str, int], ...] = (
     {"throughput": 1, "slow-chat": 3, "hot-lane": 1, "costs": 9, "recovery": 1},
     {"intake": 2, "latency": 2, "memory": 1, "timers": 4, "dedup": 1},
-    {"calls": 2, "sessions": 1, "rates": 2, "conversations": 5, "broadcast": 2},
+    {"calls": 2, "sessions": 1, "rates": 2, "conversations": 5, "stops": 7, "broadcast": 2},
 )
 
 #: They install the programs they compare with, or need many workers or a long time even for a quick run.
