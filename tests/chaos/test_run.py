@@ -21,6 +21,8 @@ def test_short_run(tmp_path: Path) -> None:
     assert "seed 5" in run.stdout
     figures = dict(re.findall(r"^\| (.*?) +\| (.*?) +\|$", run.stdout, re.MULTILINE))
     assert int(figures["timers; late p50, p99, max"].partition(";")[0]) > 20
+    assert int(figures["steps paid"]) > 0
+    assert "answered" in figures["questions"]
     assert "all: " in figures["schedules fired"]
     assert re.match(r"\d; \d+ sent", figures["broadcasts; recipients"])
     assert {"history.jsonl", "picture.svg", "prefork.log"} <= {path.name for path in (tmp_path / "webhook").iterdir()}

@@ -6,11 +6,14 @@ import time
 from typing import Any
 
 import pytest
+import requests
 
+from celery_lanes.embedded_server import free_port
+from chatlanes.settings import secret_from
 from tests.pipeline.conftest import POOLS, MakePipeline
 from tests.pipeline.test_collecting import said, texts
 from tests.pipeline.test_interrupts import events, reached
-from tests.support.pipeline import Pipeline
+from tests.support.pipeline import TOKEN, Pipeline
 from tests.support.waiting import until
 
 PLAIN, COROUTINES = "tests.support.talking_bot:bot_stopped", "tests.support.talking_bot:bot_async_stopped"
@@ -84,12 +87,20 @@ def test_without_on_stop_the_command_goes_to_the_bot(make_pipeline: MakePipeline
     assert said(pipeline) == ["one moment", f"{halt}: /Halt@simulated_bot now"]
 
 
-def test_a_command_for_another_bot_stops_nothing(make_pipeline: MakePipeline) -> None:
-    pipeline = stoppable(make_pipeline, PLAIN, "threads")
+@pytest.mark.parametrize("by_webhook", [False, True], ids=["poller", "receiver"])
+def test_a_command_for_another_bot_stops_nothing(make_pipeline: MakePipeline, by_webhook: bool) -> None:
+    pipeline = make_pipeline(BOT=PLAIN, LEASE_SECONDS=30, MAX_ATTEMPTS=1)
+    pipeline.worker("threads", POOLS["threads"])
+    if by_webhook:
+        pipeline.receiver(port := free_port())
+        hook = {"url": f"http://127.0.0.1:{port}/hook", "secret_token": secret_from(TOKEN)}
+        requests.post(f"{pipeline.simulator.url}/bot{TOKEN}/setWebhook", json=hook, timeout=30).raise_for_status()
+    else:
+        pipeline.poller()
     pipeline.push(*texts("gate:a"))
     reached(pipeline, "a")
     [stop] = pipeline.push(*texts("/stop@other_bot"))
-    until(lambda: pipeline.simulator.stats()["confirmed"] == 2)
+    until(lambda: pipeline.simulator.stats()["pending"] == 0)
     pipeline.open("a")
     pipeline.drained()
     assert events(pipeline) == ["start", "end"] * 2
