@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from redis import Redis
+from redis.exceptions import RedisError
 
 from celery_lanes.leases.background import Heartbeat
 from celery_lanes.leases.in_flight import InFlight
 from celery_lanes.leases.prefetch import Pool
 from celery_lanes.leases.reports import DELAYED, GONE
-from celery_lanes.protocol import NewMessage, Store, Witness, connect
+from celery_lanes.protocol import Leased, NewMessage, Store, Witness, connect
 from celery_lanes.runtime import clock
 
 
@@ -70,3 +71,19 @@ def test_a_lease_that_its_run_released_is_not_lost(
         heartbeat.renew()
     # Then it is logged as lost only if the lease was taken from the worker
     assert ("lost the lease of m" in caplog.text) == (how == "lost")
+
+
+def test_leases_are_renewed_every_third_of_a_lease(client: Redis, in_flight: InFlight) -> None:
+    heartbeat = Heartbeat(in_flight, Store(client), Witness())
+    begun_s = clock.now_s()
+    heartbeat.renew()
+    assert begun_s + 5 <= heartbeat.next_renewal_s <= clock.now_s() + 5
+
+
+def test_a_renewal_that_failed_is_made_again_within_a_second(in_flight: InFlight) -> None:
+    heartbeat = Heartbeat(in_flight, StoreWithRace(Redis(port=1), lambda: None), Witness())
+    begun_s = clock.now_s()
+    in_flight.finish_fetch([Leased("m", "1", "q", 0, 0, False, 0.0, None, None, b"")], begun_s, suspects_wait=False)
+    with pytest.raises(RedisError):
+        heartbeat.renew()
+    assert begun_s + 1 <= heartbeat.next_renewal_s <= clock.now_s() + 1
