@@ -1,6 +1,6 @@
 """An agent that books trips: it thinks aloud, uses two tools that cost money, and asks before the second.
 
-    make run BOT=examples.agent_bot:bot
+    COLLECT=messages INTERRUPT=steer make run BOT=examples.agent_bot:bot
 
 The model and the tools are stand-ins: put your own in their places. docs/agents.md explains the bot.
 """
@@ -20,8 +20,9 @@ async def handle(ctx):
         await ctx.reply(HELP)
         return
     await ctx.stream(model(f"You want this: “{ctx.text}”. I search for a hotel that fits."), draft=True)
-    hotel = await ctx.step("search", search, ctx.text)
-    await ctx.stream(model(f"{hotel['name']} is in the old town and has a quiet room."), draft=True)
+    more = [update["message"].get("text", "") async for update in ctx.arrivals()]  # what the user has added meanwhile
+    hotel = await ctx.step("search", search, ", ".join([ctx.text, *more]))
+    await ctx.stream(model(f"{hotel['name']} suits “{hotel['wish']}”, and has a quiet room."), draft=True)
     question = f"{hotel['name']} costs {hotel['price']} €."
     if await ctx.ask(question, buttons=[BOOK, "No"], timeout=3600, default="No") != BOOK:
         await ctx.reply("I have booked nothing.")
@@ -44,7 +45,7 @@ async def model(prompt):
 async def search(wish, key):
     """Costs money each time: a rerun gets the recorded result. `key` is the same in each run."""
     log.warning("paid 0.10 € for %s", key)
-    return {"name": "Hotel Aurora", "price": 120, "for": wish}
+    return {"name": "Hotel Aurora", "price": 120, "wish": wish}
 
 
 async def book(hotel, key):

@@ -1,4 +1,4 @@
-"""examples/agent_bot.py: streams, pays for each tool once, asks before the second, and can be stopped."""
+"""examples/agent_bot.py: streams, pays for each tool once, asks before the second, and can be stopped and steered."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def simulator() -> Iterator[Simulator]:
 
 @pytest.fixture
 def pipeline(simulator: Simulator, redis_url: str, tmp_path: Path) -> Iterator[Pipeline]:
-    pipeline = Pipeline(tmp_path, simulator, redis_url, BOT="examples.agent_bot:bot", LEASE_SECONDS=2)
+    steered = {"COLLECT": "messages", "COLLECT_QUIET": 0.1, "INTERRUPT": "steer"}
+    pipeline = Pipeline(tmp_path, simulator, redis_url, BOT="examples.agent_bot:bot", LEASE_SECONDS=2, **steered)
     pipeline.poller()
     pipeline.worker("threads", 4)
     yield pipeline
@@ -56,7 +57,7 @@ def test_it_continues_on_another_worker_and_pays_once(pipeline: Pipeline) -> Non
     pipeline.push(message(0, chat=CHAT, do=WISH))
     pipeline.drained()
     thoughts = [f"You want this: “{WISH}”. I search for a hotel that fits. "]
-    thoughts += ["Hotel Aurora is in the old town and has a quiet room. ", "Hotel Aurora costs 120 €."]
+    thoughts += [f"Hotel Aurora suits “{WISH}”, and has a quiet room. ", "Hotel Aurora costs 120 €."]
     assert texts(pipeline) == thoughts
     assert paid(pipeline) == ["search: 0.10"]
     # When its worker is killed, and the user answers
@@ -78,6 +79,21 @@ def test_without_a_yes_it_books_nothing(pipeline: Pipeline) -> None:
     press(pipeline, "No")
     assert texts(pipeline)[-1] == "I have booked nothing."
     assert paid(pipeline) == ["search: 0.10"]
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_it_takes_what_the_user_adds_while_it_thinks(pipeline: Pipeline) -> None:
+    wish = "a very " * 40 + "long journey"
+    pipeline.push(message(0, chat=CHAT, do=wish))
+    until(lambda: len(pipeline.simulator.calls("sendMessageDraft")) > 0)
+    pipeline.push(message(0, chat=CHAT, do="with a balcony"))
+    pipeline.drained()
+    press(pipeline, agent_bot.BOOK)
+    _, second, _, last = texts(pipeline)
+    assert second == f"Hotel Aurora suits “{wish}, with a balcony”, and has a quiet room. "
+    assert last.startswith("It is booked.")
+    assert paid(pipeline) == ["search: 0.10", "book: 120"]
 
 
 @pytest.mark.slow
