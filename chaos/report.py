@@ -38,6 +38,7 @@ def _cells(evidence: Evidence, verdict: Judgement) -> dict[str, str]:
         "questions": _counts(verdict.answers),
         "stops; updates that they ended": f"{verdict.stops}; {verdict.stopped}",
         "steps paid": str(verdict.steps),
+        "additions; taken by a run in progress": f"{verdict.additions}; {verdict.taken}",
         "schedules fired": ", ".join(f"{name}: {count:,}" for name, count in verdict.fired.items()) or "–",
         "broadcasts; recipients": _broadcasts(evidence),
         "recovery after a kill, median; max": _recovery(verdict.recoveries_s),

@@ -73,7 +73,8 @@ class Chaos:
         if self.system.recipients:
             self.injector.commands.start(self.system.recipients)
         feed.start()
-        users = Users(self.telegram, seed, rate * AGENTS if self.system.has_agents else 0.0)
+        can_steer = self.system.settings.get("INTERRUPT") == "steer"
+        users = Users(self.telegram, seed, rate * AGENTS if self.system.has_agents else 0.0, can_steer=can_steer)
         users.start()
         ends_s = time.monotonic() + seconds
         for planned in faults(seed, self.system, every_s):

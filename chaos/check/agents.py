@@ -1,5 +1,6 @@
-"""Checks the agents: each question is continued once, nothing happens after a stop, and what was ordered is confirmed.
-Payments that came twice are judged as messages (repeated_messages.py). Pure functions.
+"""Checks the agents: each question is continued once, each addition is in the runs of one update, nothing happens after
+a stop, and what was ordered is confirmed. Payments that came twice are judged as messages (repeated_messages.py). Pure
+functions.
 
 An update that was terminated and is buried leaves its question open, until the timeout continues it.
 """
@@ -70,6 +71,34 @@ def _run_again(evidence: Evidence) -> Iterator[Violation]:
     for run in evidence.others:
         if run.id in stopped and int(run.fence or 0) > stopped[run.id]:
             yield Violation(f"{run.id} was stopped, and ran again at {run.start_s:.3f}", (run.update,))
+
+
+def wrong_additions(evidence: Evidence) -> list[Violation]:
+    """Additions in the runs of two updates; and in none, although nobody has stopped the agent."""
+    owners = _owners(evidence)
+    found = []
+    for each in evidence.conversations:
+        is_excused = each.stop is not None or not evidence.terminated.isdisjoint(each.updates)
+        for addition in each.additions:
+            by = owners.get(addition, set())
+            if len(by) > 1 or not (by or is_excused):
+                text = f"the addition {addition} was in the runs of {sorted(by)}"
+                found.append(Violation(text, (each.order, addition)))
+    return found
+
+
+def taken(evidence: Evidence) -> int:
+    """How many additions a run in progress took."""
+    return len({update for run in evidence.others for update in run.took})
+
+
+def _owners(evidence: Evidence) -> dict[int, set[int]]:
+    """Of each update: the first updates of the runs that had or took it."""
+    found: dict[int, set[int]] = {}
+    for run in evidence.others:
+        for update in () if run.is_late else (*run.had, *run.took):
+            found.setdefault(update, set()).add(run.update)
+    return found
 
 
 def answers(evidence: Evidence) -> Counter[str]:

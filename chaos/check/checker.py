@@ -40,6 +40,8 @@ class Judgement:
     stopped: int = 0  #: updates and answers that were stopped
     answers: Counter[str] = field(default_factory=Counter)  #: how the questions of the agents ended
     steps: int = 0  #: different steps that were paid
+    additions: int = 0  #: that users sent to agents
+    taken: int = 0  #: additions that a run in progress took
     timers_late_s: list[float] = field(default_factory=list)  #: of each timer that fired, sorted
     fired: dict[str, int] = field(default_factory=dict)  #: how many occurrences of each schedule
     recoveries_s: list[float] = field(default_factory=list)  #: one per kill that met an update in flight
@@ -73,6 +75,7 @@ def check(evidence: Evidence) -> Judgement:
             "schedules lost": schedules.lost(evidence),
             "schedules early or out of order": schedules.wrong(evidence),
             "questions not continued once": agents.wrong_questions(evidence),
+            "additions not in one run": agents.wrong_additions(evidence),
             "effects after a stop": agents.after_stops(evidence),
         },
         updates=len(finished),
@@ -86,6 +89,8 @@ def check(evidence: Evidence) -> Judgement:
         stops=sum(each.stop is not None for each in evidence.conversations),
         stopped=0 if book is None else len(book.stopped),
         answers=agents.answers(evidence),
+        additions=sum(len(each.additions) for each in evidence.conversations),
+        taken=agents.taken(evidence),
         steps=len({effect.text for effect in evidence.effects if effect.text.startswith(f"{STEP} ")}),
         timers_late_s=timers.lateness_s(evidence),
         fired={name: len(fired) for name, fired in schedules.fired_at(evidence).items()},

@@ -52,6 +52,8 @@ class HandlerRun:
     calls: dict[int | str, Call] = field(default_factory=dict)
     message: str = ""
     answer: str = ""
+    had: tuple[int, ...] = ()  #: the updates with which the run of an agent began
+    took: tuple[int, ...] = ()  #: those that it took while it ran
 
     @property
     def id(self) -> MessageId:
@@ -199,7 +201,7 @@ def _started(record: Record, holds: Holds | None, lease_s: float) -> HandlerRun:
     fence, at_s = record["fence"], record["at_s"]
     group = () if "message" in record else tuple(record.get("updates", (record["id"],)))
     run = HandlerRun(record["run"], record["id"], tuple(record["keys"]), record["pid"], fence, at_s, group)
-    run.message = record.get("message", "")
+    run.message, run.had = record.get("message", ""), tuple(record.get("had", ()))
     if holds is None:
         run.valid_until_s = at_s + lease_s
     elif hold := holds.get((run.id, fence)):
@@ -215,6 +217,8 @@ def _continued(run: HandlerRun, record: Record) -> None:
             _called(run, record, "answered")
         case "failed":
             _called(run, record, "failed")
+        case "took":
+            run.took += (record["update"],)
         case "continued":
             run.answer = record["answer"]
         case outcome:

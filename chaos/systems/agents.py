@@ -1,12 +1,15 @@
-"""The agents of a chaos run: each pays for a search, asks its user, pays for an order and confirms it. A user may stop
-it at any moment. Every run and every payment is recorded.
+"""The agents of a chaos run: each pays for a search, asks its user, pays for an order and confirms it. A user may add
+something at any moment, which the run in progress takes (INTERRUPT=steer), or stop it. Every run and every payment is
+recorded.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import time
 from contextlib import AbstractContextManager
+from random import random
+from typing import Any
 
 from chaos.systems.recording import RecordedRun, message_id, recorded
 from chatlanes import Context
@@ -16,24 +19,36 @@ from chatlanes.updates import keys_of
 KIND, STEP = "agent", "step"
 #: Their private chats begin here; all others are below.
 FIRST_CHAT = 5_001
-ORDER, STOP, YES, TOO_LATE = "/order", "/stop", "Yes", "too late"
+ORDER, ADDITION, STOP, YES, TOO_LATE = "/order", "add", "/stop", "Yes", "too late"
+#: COLLECT, as a setting: an order and the additions to it are a group, and no other update is in one.
+GROUP = f"{__name__}:group"
 ANSWER_WITHIN_S = 8.0
+#: How long an agent thinks, at most, at each of three places.
+THINKS_S = 1.0
 #: The calls of an agent, by number: an offer, the question, a confirmation.
 OFFER, QUESTION, CONFIRMATION = range(3)
 
 
-def handle(ctx: Context, work: Callable[[], None]) -> None:
-    """Starts an agent, or continues it with the answer to its question. Ignores all other messages."""
-    if ctx.text != ORDER:
+def group(update: dict[str, Any]) -> str | None:
+    return "order" if update.get("message", {}).get("text") in (ORDER, ADDITION) else None
+
+
+def handle(ctx: Context) -> None:
+    """Starts an agent, or continues it with the answer to its question. Additions that no run has taken are a run of
+    their own, which does nothing. Ignores all other messages.
+    """
+    if not ctx.texts or ctx.texts[0] not in (ORDER, ADDITION):
         return
     with _recorded(ctx) as run:
+        if ctx.texts[0] == ADDITION:
+            return
         _pay(ctx, run, "search")
-        work()
+        _think(ctx, run)
         run.call(OFFER, ctx.chat_id, f"{KIND} {run.update}.{OFFER}")
+        _think(ctx, run)
         run.write("continued", answer=_ask(ctx, run))
-        work()
+        _think(ctx, run)
         _pay(ctx, run, "charge")
-        work()
         run.call(CONFIRMATION, ctx.chat_id, f"{KIND} {run.update}.{CONFIRMATION}")
 
 
@@ -44,7 +59,14 @@ def on_stop(ctx: Context) -> None:
 
 def _recorded(ctx: Context) -> AbstractContextManager[RecordedRun]:
     keys = keys_of(ctx.update, os.environ["ORDER_BY"])
-    return recorded(ctx, ctx.update["update_id"], keys, kind=KIND, message=message_id())
+    had = [update["update_id"] for update in ctx.updates]
+    return recorded(ctx, had[0], keys, kind=KIND, message=message_id(), had=had)
+
+
+def _think(ctx: Context, run: RecordedRun) -> None:
+    time.sleep(random() * THINKS_S)  # noqa: S311 - not secret
+    for update in ctx.arrivals():
+        run.write("took", update=update["update_id"])
 
 
 def _ask(ctx: Context, run: RecordedRun) -> str:

@@ -38,7 +38,7 @@ class HandlerContext(Protocol):
 
 def handle(ctx: HandlerContext) -> None:
     if (ctx.chat_id or 0) >= agents.FIRST_CHAT:
-        agents.handle(ctx, _work)  # type: ignore[arg-type]
+        agents.handle(ctx)  # type: ignore[arg-type]
         return
     updates = tuple(update["update_id"] for update in getattr(ctx, "updates", [ctx.update]))
     keys = keys_of(ctx.update, os.environ[ORDER])

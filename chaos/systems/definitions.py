@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from redis import Redis
 
 from celery_lanes.protocol import Store, keys
-from chaos.systems import recipe, schedules
+from chaos.systems import agents, recipe, schedules
 from chaos.systems.bot import HANDLED
 from chaos.systems.broadcast import unreached
 from chatlanes.bot.stored import SESSION
@@ -117,7 +117,12 @@ LANES = System(
     has_drills=True,
     has_timers=True,
     has_agents=True,
-    settings={"SCHEDULES": schedules.PATH},
+    settings={
+        "SCHEDULES": schedules.PATH,
+        "COLLECT": agents.GROUP,
+        "COLLECT_QUIET": "0.05",
+        "INTERRUPT": "steer",
+    },
 )
 
 #: Ordered by chat only: Telegram keeps no order between the chats of a user, and repeated updates run late.

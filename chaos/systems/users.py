@@ -20,29 +20,37 @@ ANSWERS = {"press": 4, "press twice": 2, "text": 2, "none": 2}
 LONGEST_ANSWER_S = 2.0
 #: How many users stop their agent, within which time after the order.
 STOPPING, LONGEST_STOP_S = 0.35, 4.0
+#: How many additions a user may send to an order, within which time.
+ADDITIONS, LONGEST_ADDITION_S = 2, 1.5
 
 Update = dict[str, Any]
 
 
 @dataclass
 class Conversation:
-    """One user and one agent. `order` and `stop` are ids of updates; `updates` has those of all that the user sent."""
+    """One user and one agent. `order`, `additions` and `stop` are ids of updates; `updates` has those of all that the
+    user sent.
+    """
 
     chat: int
     order: int
     stop: int | None = None
     updates: list[int] = field(default_factory=list)
+    additions: list[int] = field(default_factory=list)
 
 
 class Users(threading.Thread):
-    """They begin conversations at a constant rate, until `end_new`; the last ones are answered until `end`."""
+    """They begin conversations at a constant rate, until `end_new`; the last ones are answered until `end`. If the bot
+    can be steered, they send additions.
+    """
 
-    def __init__(self, telegram: Simulator, seed: int, rate: float) -> None:
+    def __init__(self, telegram: Simulator, seed: int, rate: float, *, can_steer: bool = False) -> None:
         super().__init__(name="users", daemon=True)
         self.conversations: list[Conversation] = []
         self._telegram = Simulator(telegram.url, telegram.token)  # a session for this thread
         self._chance = random.Random(seed)  # noqa: S311 - reproducible, not secret
         self._rate, self._last_call = rate, 0
+        self._additions = ADDITIONS if can_steer else 0
         self._due: list[tuple[float, int, Conversation, Update]] = []
         self._planned = 0
         self._asked: set[str] = set()
@@ -57,8 +65,11 @@ class Users(threading.Thread):
             while self._due and self._due[0][0] <= time.monotonic():
                 _, _, conversation, update = heapq.heappop(self._due)
                 number = self._send(conversation, update)
-                if update.get("message", {}).get("text") == agents.STOP:
-                    conversation.stop = number
+                match update.get("message", {}).get("text"):
+                    case agents.STOP:
+                        conversation.stop = number
+                    case agents.ADDITION:
+                        conversation.additions.append(number)
 
     def end_new(self) -> None:
         self._no_more.set()
@@ -71,6 +82,8 @@ class Users(threading.Thread):
         conversation = Conversation(chat, 0)
         conversation.order = self._send(conversation, _says(chat, agents.ORDER))
         self.conversations.append(conversation)
+        for _ in range(self._chance.randint(0, self._additions)):
+            self._plan(self._chance.uniform(0, LONGEST_ADDITION_S), conversation, _says(chat, agents.ADDITION))
         if self._chance.random() < STOPPING:
             self._plan(self._chance.uniform(0, LONGEST_STOP_S), conversation, _says(chat, agents.STOP))
 

@@ -39,8 +39,12 @@ class Talk:
         pays: str = "",
         taken_back_s: float = FOREVER,
         noted: bool = True,
+        had: tuple[int, ...] = (),
+        took: tuple[int, ...] = (),
     ) -> Talk:
-        """One run, of the message that ran it. `says`: the numbers of its messages; `pays`: the name of its step."""
+        """One run, of the message that ran it. `says`: the numbers of its messages; `pays`: the name of its step.
+        `had`: the additions with which it began; `took`: the others.
+        """
         self._runs += 1
         name, fence = str(self._runs), f"{from_s * 1e6:.0f}"
         self.book.holds[message, fence] = Hold(message, fence, "here:1:1", taken_back_s)
@@ -48,7 +52,9 @@ class Talk:
         def write(what: str, at_s: float, **more: Any) -> None:
             self.records.append({"at_s": at_s, "id": of, "run": name, "what": what, **more})
 
-        write("start", from_s, keys=["chat:5001"], pid=1, fence=fence, message=str(message))
+        write("start", from_s, keys=["chat:5001"], pid=1, fence=fence, message=str(message), had=[of, *had])
+        for update in took:
+            write("took", from_s, update=update)
         for number in says:
             write("call", from_s, number=number)
             write("called", from_s, number=number)
@@ -68,7 +74,7 @@ class Talk:
     def asks(self) -> Talk:
         return self.run(ORDER, 1.0, 1.5, end="raise", says=(0, 1), pays="search")
 
-    def evidence(self, *, stop: int | None = None) -> Evidence:
+    def evidence(self, *, stop: int | None = None, additions: tuple[int, ...] = ()) -> Evidence:
         runs = runs_in(self.records, self.faults, self.book.holds, 10.0)
         return Evidence(
             runs=[],
@@ -80,11 +86,11 @@ class Talk:
             book=self.book,
             sessions=None,
             parts={1: "prefork"},
-            conversations=[Conversation(5_001, ORDER, stop, [ORDER, PRESS, *([stop] if stop else [])])],
+            conversations=[Conversation(5_001, ORDER, stop, [ORDER, PRESS, *([stop] if stop else [])], [*additions])],
         )
 
-    def violations(self, *, stop: int | None = None) -> dict[str, list[str]]:
-        found = check(self.evidence(stop=stop)).violations
+    def violations(self, *, stop: int | None = None, additions: tuple[int, ...] = ()) -> dict[str, list[str]]:
+        found = check(self.evidence(stop=stop, additions=additions)).violations
         return {kind: [str(each) for each in violations] for kind, violations in found.items() if violations}
 
 
@@ -176,3 +182,21 @@ def test_a_step_that_is_paid_twice_is_found_unless_a_fault_hit_it() -> None:
     killed.run(PRESS, 3.0, 4.0, answer="Yes", says=(2,), pays="charge")
     assert killed.violations() == {}
     assert check(killed.evidence()).twice_in_flight == {"step": 1}
+
+
+def test_an_addition_is_in_the_runs_of_one_update() -> None:
+    # One that was there at the begin, one that was taken, also by the run of the answer, and one for itself
+    talk = Talk().run(ORDER, 1.0, 1.5, end="raise", says=(0, 1), had=(4,), took=(5,), taken_back_s=1.6)
+    talk.run(6, 1.7, 1.8, of=6).run(PRESS, 2.0, 3.0, answer="Yes", says=(2,), had=(4,), took=(5,))
+    assert talk.violations(additions=(4, 5, 6)) == {}
+    verdict = check(talk.evidence(additions=(4, 5, 6)))
+    assert (verdict.additions, verdict.taken) == (3, 1)
+    # When it also ran for itself, or was in no run
+    again = talk.run(5, 4.0, 4.1, of=5)
+    assert again.violations(additions=(5, 7))["additions not in one run"] == [
+        "the addition 5 was in the runs of [1, 5]",
+        "the addition 7 was in the runs of []",
+    ]
+    # A stop ends those that wait with the stopped one
+    talk = stopped().run(STOP, 3.0, 3.5, of=STOP, says=(0,))
+    assert talk.violations(stop=STOP, additions=(7,)) == {}
