@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from redis import Redis
+from redis.exceptions import RedisError
 
 from celery_lanes.leases import reports as reports_module
 from celery_lanes.leases.background import AckFlusher
@@ -655,3 +656,10 @@ def test_overdue_acks_are_sent_without_a_fetch(in_flight: InFlight, time: Clock)
     assert not flusher.is_due(time.now)
     time.now += 1.1 * max_wait_s
     assert flusher.is_due(time.now)
+
+
+def test_acks_that_could_not_be_sent_stay_pending(in_flight: InFlight) -> None:
+    in_flight.done(*take(in_flight, "a"))
+    with pytest.raises(RedisError):
+        AckFlusher(in_flight, Store(Redis(port=1))).flush()
+    assert in_flight.start_fetch() == [("a", "1")]
