@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         UpdateTimeoutError,
         current,
     )
+    from chatlanes.outbox import OutboxFullError, SendError, Sent, send, send_on_commit, sent
     from chatlanes.poller import run
     from chatlanes.poller.webhook.app import webhook
     from chatlanes.settings import Settings, SettingsError, load
@@ -38,7 +39,10 @@ _PUBLIC = {
     "Bot": "chatlanes.bot",
     "BotApi": "chatlanes.telegram.client",
     "Context": "chatlanes.bot",
+    "OutboxFullError": "chatlanes.outbox",
     "Schedule": "chatlanes.bot",
+    "SendError": "chatlanes.outbox",
+    "Sent": "chatlanes.outbox",
     "SessionError": "chatlanes.bot",
     "Settings": "chatlanes.settings",
     "SettingsError": "chatlanes.settings",
@@ -51,6 +55,9 @@ _PUBLIC = {
     "keys_of": "chatlanes.updates.routing",
     "load": "chatlanes.settings",
     "run": "chatlanes.poller",
+    "send": "chatlanes.outbox",
+    "send_on_commit": "chatlanes.outbox",
+    "sent": "chatlanes.outbox",
     "webhook": "chatlanes.poller.webhook.app",
 }
 _MODULES = {"errors": "chatlanes.telegram.errors", "lanes": "celery_lanes", "traces": "chatlanes.traces"}
@@ -60,7 +67,10 @@ __all__ = [
     "Bot",
     "BotApi",
     "Context",
+    "OutboxFullError",
     "Schedule",
+    "SendError",
+    "Sent",
     "SessionError",
     "Settings",
     "SettingsError",
@@ -75,6 +85,9 @@ __all__ = [
     "lanes",
     "load",
     "run",
+    "send",
+    "send_on_commit",
+    "sent",
     "traces",
     "webhook",
 ]

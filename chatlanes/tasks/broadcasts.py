@@ -7,8 +7,9 @@ made again: its recipient is counted as uncertain.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from celery.utils.log import get_task_logger
 
@@ -50,6 +51,31 @@ def feed_broadcast(self: lanes.LaneTask, of: str) -> None:
     commit(delivery, [] if in_ms is None else [feed_again(served.settings, id_, in_ms)])
 
 
+class Ending(NamedTuple):
+    """How the part of one chat ended."""
+
+    reason: Reason
+    detail: str = ""
+    result: Any = None
+    error: Exception | None = None
+
+
+def run_once(served: ServedBot, ctx: Context, run: Callable[[], Any]) -> Ending:
+    """Run what is to be done in a chat. Raises its error if another attempt may succeed."""
+    try:
+        result = run()
+    except Exception as error:
+        reason = reason_of(error)
+        if reason is None:
+            raise
+        if reason in (Reason.BLOCKED, Reason.DEACTIVATED):
+            call_hook(served.bot.on_blocked, ctx)
+        return Ending(reason, detail_of(error), error=error)
+    if isinstance(ctx.api, Calls) and ctx.api.journal is not None and ctx.api.journal.skipped:
+        return Ending(Reason.UNCERTAIN, "a worker died during the call")
+    return Ending(Reason.SENT, result=result)
+
+
 class Recipient:
     """The run of one recipient, called in place of the bot's handler. Adds to `writes` what records its result."""
 
@@ -84,21 +110,12 @@ class Recipient:
             raise fit_for_celery(error, secrets()) from None
 
     def _run(self, call: Call, ctx: Context) -> None:
-        try:
-            if call.handler:
-                handler_of(call.handler, self._served)(ctx)
-            else:
-                ctx.call(call.method, **{"chat_id": self._chat, **call.params})
-        except Exception as error:
-            reason = reason_of(error)
-            if reason is None:
-                raise
-            self._ended(reason, detail_of(error))
-            if reason in (Reason.BLOCKED, Reason.DEACTIVATED):
-                call_hook(self._served.bot.on_blocked, ctx)
-            return
-        skipped = isinstance(ctx.api, Calls) and ctx.api.journal is not None and ctx.api.journal.skipped
-        self._ended(Reason.UNCERTAIN if skipped else Reason.SENT, "a worker died during the call" if skipped else "")
+        if call.handler:
+            ending = run_once(self._served, ctx, lambda: handler_of(call.handler, self._served)(ctx))
+        else:
+            params = {"chat_id": self._chat, **call.params}
+            ending = run_once(self._served, ctx, lambda: ctx.call(call.method, **params))
+        self._ended(ending.reason, ending.detail)
 
     def _ended(self, reason: Reason, detail: str = "") -> None:
         self._writes += self._broadcasts.result(self._id, self._chat, reason, detail)

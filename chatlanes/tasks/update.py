@@ -57,6 +57,11 @@ START_AGAIN_AFTER_S = 3.0
 
 NO_LIMITS = nullcontext()
 
+#: The kind of a call of the outbox (outbox.py), whose module other runs do not import.
+OUTBOX = "send"
+#: How the ids of messages continue after the bot's id if their runs are not coroutines, whatever the bot is.
+IN_PLACE = (f"{broadcasts.KIND}:", f"{OUTBOX}:")
+
 
 class UnknownBotError(Exception):
     """The update belongs to a bot that this worker does not serve."""
@@ -69,7 +74,7 @@ class UpdateTask(lanes.LaneTask):
 
     def loop_of(self, message_id: str) -> EventLoop | None:
         served = bots().of(message_id)
-        if served is None or not served.is_fully_async or ":broadcast:" in message_id:
+        if served is None or not served.is_fully_async or message_id.partition(":")[2].startswith(IN_PLACE):
             return None
         return event_loop()
 
@@ -240,15 +245,21 @@ def move(run: LaneRun) -> str | None:
 
 
 def find_recipient(run: LaneRun) -> None:
-    """A recipient of a broadcast gets the broadcast's call."""
+    """A recipient of a broadcast gets the broadcast's call, and a call of the outbox is made."""
     if run.ctx.kind == broadcasts.KIND:
         run.handler = Recipient(run.served, run.ctx.update, run.delivery, run.writes)
+    elif run.ctx.kind == OUTBOX:
+        from chatlanes.tasks.outbox import Sending
+
+        run.handler = Sending(run.served, run.ctx.update, run.delivery, run.writes)
 
 
 def take_answer(run: LaneRun) -> None:
     """An answer to the open question of its lane continues the handler that has asked; an update of CONTROL closes the
     question.
     """
+    if run.handler is not None:  # a recipient, whatever CONTROL returns for it
+        return
     if run.delivery.note or run.ctx.kind == "question_timeout" or run.ctx.data.startswith("chatlanes:"):
         from chatlanes.tasks import questions  # a bot without questions does not import it
 
@@ -280,8 +291,9 @@ def call_handler(run: Run) -> None:
 
 
 def typing_of(run: Run) -> AbstractContextManager[None]:
-    """Shows that the bot is typing, with TYPING=on. Recipients of broadcasts do not wait for an answer."""
-    if run.served.settings.typing == "off" or isinstance(run.handler, Recipient) or not isinstance(run.ctx.api, Calls):
+    """Shows that the bot is typing, with TYPING=on. Recipients of broadcasts and calls do not wait for an answer."""
+    is_recipient = run.ctx.kind in (broadcasts.KIND, OUTBOX)
+    if run.served.settings.typing == "off" or is_recipient or not isinstance(run.ctx.api, Calls):
         return NO_LIMITS
     from chatlanes.tasks.typing_action import TypingAction, action_of  # other bots do not import it
 

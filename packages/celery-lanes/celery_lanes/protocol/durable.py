@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -25,6 +25,8 @@ from celery_lanes.protocol.scripts import Command, plain
 from celery_lanes.protocol.server import Durability, Durable, check_server, durability
 from celery_lanes.protocol.verbs import Appended
 from celery_lanes.words import NEUTRAL, Words
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +57,12 @@ class DurableAppends:
 
     def append(self, messages: Iterable[NewMessage], guard: Guard | None = None, hold_ms: int = 0) -> Appended:
         """All or nothing, in one step. Raises RedisError, ServerUnfit, and LeaseLost if the guard has another fence."""
-        command = verbs.append(messages, guard, hold_ms)
+        return self.write(verbs.append(messages, guard, hold_ms))
+
+    def write(self, command: Command[T]) -> T:
+        """The result of a command that writes and may be done twice. It is durable then, and so is everything that any
+        client has written before it. Raises RedisError and ServerUnfit.
+        """
         for _ in range(_MOST_ATTEMPTS):
             self.recheck()
             answer = self._send(command)
@@ -98,7 +105,7 @@ class DurableAppends:
                 return found
         raise RedisConnectionError(_UNSTABLE)
 
-    def _send(self, command: Command[Appended]) -> Any:
+    def _send(self, command: Command[Any]) -> Any:
         """WAITAOF and WAIT refer to writes of their own connection, so they go with the append, which always writes."""
         waits = self._waits()
         try:
