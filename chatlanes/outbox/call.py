@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from celery_lanes.protocol import NewMessage
-from chatlanes.settings import Settings
+from chatlanes.settings import Settings, SettingsError
 from chatlanes.telegram.methods import check_method, check_parameters, needs, takes
 from chatlanes.updates.intake import lanes_of, pack_update
 from chatlanes.updates.routing import KeysError, keys_of, queue_of
@@ -51,8 +51,10 @@ def settings_for(bot: str | None, settings: Settings) -> Settings:
     if not named:
         known = f"use one of {_names(settings)}" if settings.bots else "leave bot out: BOTS is not set, so there is one"
         raise SendError(f"bot={bot!r:.80}: there is no such bot here; {known}")
-    if named[0].bot_token is None:
-        raise SendError(f"the bot of a call is known by its token: set {named[0].name_of('bot_token')} in this process")
+    try:
+        named[0].bot_id  # noqa: B018  it is in the token
+    except SettingsError as error:
+        raise SendError(f"a call needs the token of its bot: {error}") from None
     return named[0]
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: The key of a session's calls in its `info`.
 _CALLS = "chatlanes.outbox"
+#: In place of the transaction of a call, when that is committed.
+_COMMITTED = object()
 
 
 def send_on_commit(
@@ -82,18 +84,21 @@ def _after_commit_of_session(call: OutboxCall, session: Any) -> None:
 
 def _committed(session: Session) -> None:
     """Called in the commit, before the transaction has ended. A savepoint gives its calls to what is around it."""
-    committed, calls = _innermost(session), session.info[_CALLS]
-    if committed is not None and committed.parent is not None:
-        session.info[_CALLS] = [(committed.parent if of is committed else of, call) for of, call in calls]
-        return
-    session.info[_CALLS] = []
-    for _, call in calls:
-        _append(call)
+    committed = _innermost(session)
+    owner = _COMMITTED if committed is None or committed.parent is None else committed.parent
+    calls = session.info[_CALLS]
+    session.info[_CALLS] = [(owner if of is committed else of, call) for of, call in calls]
 
 
 def _ended(session: Session, transaction: SessionTransaction) -> None:
-    """Whatever has ended it: a call that its commit has not taken is dropped with it."""
-    session.info[_CALLS] = [(of, call) for of, call in session.info[_CALLS] if of is not transaction]
+    """Whatever has ended it: a call that its commit has not taken is dropped with it. Sends what was committed only
+    now, because the session can be used again if that fails.
+    """
+    calls = [(of, call) for of, call in session.info[_CALLS] if of is not transaction]
+    session.info[_CALLS] = [(of, call) for of, call in calls if of is not _COMMITTED]
+    for of, call in calls:
+        if of is _COMMITTED:
+            _append(call)
 
 
 def _innermost(session: Session) -> SessionTransaction | None:

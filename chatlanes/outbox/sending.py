@@ -144,8 +144,8 @@ class Outbox:
             stored, state, problem = pipe.execute()
         if stored is not None:
             record = json.loads(stored)
-            record["error"] = error_of(record["error"])
-            return Sent(id_, **record)
+            error, why = error_of(record["error"]), record["why"]
+            return Sent(id_, record["state"], record["result"], error, why, record["ended_ms"])
         if state is None:
             return Sent(id_, State.UNKNOWN.value)
         now = State.BURIED if state == b"buried" else State.WAITING
