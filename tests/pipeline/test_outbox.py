@@ -150,31 +150,29 @@ def test_a_429_delays_a_call_and_loses_nothing(make_pipeline: MakePipeline) -> N
 
 
 @pytest.mark.parametrize(
-    ("uncertain", "takes_effect", "reached", "state"),
-    [("repeat", True, 2, "sent"), ("repeat", False, 1, "sent"), ("skip", True, 1, "uncertain")],
+    ("uncertain", "places", "state"), [("repeat", ["1", "1 again"], "sent"), ("skip", ["1"], "uncertain")]
 )
 def test_a_call_in_flight_at_a_kill_follows_the_setting(
-    make_pipeline: MakePipeline, uncertain: str, takes_effect: bool, reached: int, state: str
+    make_pipeline: MakePipeline, uncertain: str, places: list[str], state: str
 ) -> None:
     # Given a worker, and a call whose answer takes long
     pipeline = make_pipeline(LEASE_SECONDS=2, UNCERTAIN_CALL=uncertain)
-    pipeline.simulator.fault(chat_id=7, hang_s=120, takes_effect=takes_effect, reset=takes_effect)
+    pipeline.simulator.fault(chat_id=7, hang_s=120)
     victim, sender = pipeline.worker("threads", 4), Sender(pipeline)
-    id_ = sender.send(7, "hi", once="a")
-    until(lambda: pipeline.simulator.calls("sendMessage") if takes_effect else _is_begun(pipeline, id_))
+    ids = [sender.send(7, "one", once="a"), sender.send(7, "two")]
+    until(lambda: pipeline.simulator.calls("sendMessage"))
     # When the worker is killed during the call, and the key is sent again
     victim.kill_all()
-    assert sender.send(7, "hi", once="a") == id_
-    # Then the next worker repeats it, or says that it may have been made
+    assert sender.send(7, "one", once="a") == ids[0]
+    # Then the next worker repeats it, or says that it may have been made, before it makes the next one
     pipeline.worker("threads", 4)
-    found = sender.ended(id_, state)
-    assert sender.texts(7) == ["hi"] * reached
+    found = sender.ended(ids[0], state)
     assert found.why == ("a worker died during the call" if state == "uncertain" else "")
+    sender.ended(ids[1])
+    calls = pipeline.simulator.calls("sendMessage")
+    assert [call["params"]["text"] for call in calls] == ["one"] * len(places) + ["two"]
+    assert [call["place"] for call in calls] == [*places, "1"]
     assert pipeline.leftovers() == []
-
-
-def _is_begun(pipeline: Pipeline, id_: str) -> bool:
-    return any(value.startswith(b"begun") for value in pipeline.redis.hvals(f"lanes:journal:{id_}"))
 
 
 @pytest.mark.parametrize(("uncertain", "state", "calls"), [("repeat", "sent", 2), ("skip", "uncertain", 1)])
