@@ -171,16 +171,14 @@ def report(lanes: BotContext, id_: str, as_csv: bool, only: tuple[str, ...], bot
     )
 
 
-def settings_of(lanes: BotContext, bot: str | None) -> Settings:
+def settings_of(lanes: BotContext, bot: str | None, what: str = "a broadcast") -> Settings:
     """The settings of the bot. Raises CommandError if it is ambiguous, or has no token here."""
     bots = [each for each in lanes.bots() if bot in (None, each.bot_name) and each.bot_token is not None]
     if len(bots) == 1:
         return bots[0]
     if bots:
         raise CommandError(f"there are several bots: add --bot with one of {', '.join(each.bot_name for each in bots)}")
-    raise CommandError(
-        "a broadcast needs the token of its bot: set BOT_TOKEN, or name a bot of the file BOTS with --bot"
-    )
+    raise CommandError(f"{what} needs the token of its bot: set BOT_TOKEN, or name a bot of the file BOTS with --bot")
 
 
 def broadcasts_of(lanes: BotContext, bot: str | None, id_: str | None) -> Broadcasts:
@@ -268,9 +266,9 @@ def _call(settings: Settings, given: dict[str, Any]) -> Call:
         except BotImportError as error:
             raise CommandError(str(error)) from None
         return Call(handler=given["handler"])
-    params = dict(map(_param, given["params"]))
+    params = dict(map(param, given["params"]))
     if given["text_file"]:
-        params["text"] = _text(given["text_file"])
+        params["text"] = text_of(given["text_file"])
     if given["parse_mode"]:
         params["parse_mode"] = given["parse_mode"]
     if given["paid"]:
@@ -285,14 +283,14 @@ def _call(settings: Settings, given: dict[str, Any]) -> Call:
     return Call(given["method"], params)
 
 
-def _text(file: TextIO) -> str:
+def text_of(file: TextIO) -> str:
     try:
         return file.read().strip("\n")
     except UnicodeDecodeError as error:
         raise CommandError(f"{file.name}: it is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def _param(text: str) -> tuple[str, Any]:
+def param(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise click.UsageError(f"--param {text}: write NAME=VALUE, such as disable_notification=true")

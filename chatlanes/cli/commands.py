@@ -12,6 +12,7 @@ from chatlanes.cli.broadcast import broadcast
 from chatlanes.cli.chat import chat, pause_chat, resume_chat
 from chatlanes.cli.check import checks
 from chatlanes.cli.context import BotContext
+from chatlanes.cli.outbox import send, sent
 from chatlanes.cli.schedules import schedules
 
 HELP = {
@@ -42,7 +43,7 @@ class BotCommands(BotContext):
 
     @classmethod
     def extend(cls, group: Group) -> None:
-        for each in (broadcast, chat, schedules):
+        for each in (broadcast, chat, schedules, send, sent):
             group.add_command(filled(each, cls.words))
         for name, command in (("pause", pause_chat), ("resume", resume_chat)):
             parent: Any = group.commands[name]

@@ -7,7 +7,7 @@ worker makes it, with the journal and the flood control of every call (chatlanes
 from chatlanes.outbox.call import KIND, OutboxCall, SendError, call_of, settings_for
 from chatlanes.outbox.on_commit import send_on_commit
 from chatlanes.outbox.results import State, ending
-from chatlanes.outbox.sending import Outbox, OutboxFullError, Sent, outbox, send, sent
+from chatlanes.outbox.sending import Outbox, OutboxFullError, Sent, find, outbox, send, sent
 
 __all__ = [
     "KIND",
@@ -19,6 +19,7 @@ __all__ = [
     "State",
     "call_of",
     "ending",
+    "find",
     "outbox",
     "send",
     "send_on_commit",

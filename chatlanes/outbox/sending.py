@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from celery_lanes.errors import LeaseLost
@@ -135,21 +136,8 @@ class Outbox:
 
     def sent(self, id_: str) -> Sent:
         """Raises SendError and RedisError."""
-        if not isinstance(id_, str) or id_.split(":")[1:2] != [KIND]:
-            raise SendError(f"{id_!r:.80} is not the id of a call of the outbox: use what chatlanes.send returned")
-        with self._connection() as appends, appends.store.client.pipeline() as pipe:
-            pipe.get(SENT + id_)
-            pipe.hget(keys.message(id_), "state")
-            pipe.lindex(keys.errors(id_), -1)
-            stored, state, problem = pipe.execute()
-        if stored is not None:
-            record = json.loads(stored)
-            error, why = error_of(record["error"]), record["why"]
-            return Sent(id_, record["state"], record["result"], error, why, record["ended_ms"])
-        if state is None:
-            return Sent(id_, State.UNKNOWN.value)
-        now = State.BURIED if state == b"buried" else State.WAITING
-        return Sent(id_, now.value, why=_why(problem))
+        with self._connection() as appends:
+            return find(appends.store.client, id_)
 
     def _look(self, appends: DurableAppends, call: OutboxCall) -> State:
         """UNKNOWN: it is to be appended, by a sender whose guard is NEW. In this order: a guard that the end of the
@@ -186,13 +174,32 @@ class Outbox:
             appends = DurableAppends(connect_to(settings, TIMEOUT_S), settings.durable_replicas, WORDS)
         try:
             yield appends
-        except OutboxFullError:
+        except SendError:
             self._idle.append(appends)
             raise
         except BaseException:
             appends.store.client.close()
             raise
         self._idle.append(appends)
+
+
+def find(client: Redis, id_: str) -> Sent:
+    """Read in one step, because a call that ends leaves one place and enters the other. Raises the same as `sent`."""
+    if not isinstance(id_, str) or id_.split(":")[1:2] != [KIND]:
+        raise SendError(f"{id_!r:.80} is not the id of a call of the outbox: use what chatlanes.send returned")
+    with client.pipeline() as pipe:
+        pipe.get(SENT + id_)
+        pipe.hget(keys.message(id_), "state")
+        pipe.lindex(keys.errors(id_), -1)
+        stored, state, problem = pipe.execute()
+    if stored is not None:
+        record = json.loads(stored)
+        error, why = error_of(record["error"]), record["why"]
+        return Sent(id_, record["state"], record["result"], error, why, record["ended_ms"])
+    if state is None:
+        return Sent(id_, State.UNKNOWN.value)
+    now = State.BURIED if state == b"buried" else State.WAITING
+    return Sent(id_, now.value, why=_why(problem))
 
 
 def _why(problem: bytes | None) -> str:
