@@ -76,7 +76,7 @@ def call_of(settings: Settings, chat_id: int, method: str, once: str | None, par
         keys = keys_of(content, settings.order_by)
         lanes = lanes_of(settings.bot_id, keys)
     except KeysError as error:
-        raise SendError(f"a call of the outbox has no lane: {error}; its update is {{{KIND!r}: …}}") from error
+        raise SendError(f"the lane of the call is unknown: {error}") from error
     message = NewMessage(
         id=f"{settings.bot_id}:{KIND}:{_name(chat_id, once)}",
         queue=queue_of(keys, 0, settings.queues, settings.queue_group),

@@ -166,7 +166,7 @@ def test_action_of_the_admin_tells_the_customer(shop: Shop) -> None:
     login, orders = f"{shop.url}/admin/login/", f"{shop.url}/admin/orders/order/"
     _submit(browser, login, username="ann", password="secret", next="/admin/")
     _submit(browser, orders, action="tell_shipped", _selected_action=order)
-    # Then the project's worker sends the message
+    # Then the bot's worker sends the message, after the transaction
     until(lambda: f"Order {order} is shipped." in shop.answers(chat))
 
 

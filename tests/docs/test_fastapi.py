@@ -79,8 +79,20 @@ def test_handler_uses_the_database_and_the_tasks_of_the_project(shop: Shop, plac
     assert "pack[" not in shop.bots[place].log
 
 
+def test_an_endpoint_sends_once_and_shows_the_result(shop: Shop) -> None:
+    # When the endpoint is called twice
+    chat = next(chats_of(0, len(BOTS)))
+    ids = [
+        requests.post(f"{shop.url}/orders/17/shipped", params={"chat_id": chat}, timeout=30).json() for _ in range(2)
+    ]
+    # Then the customer is told once
+    assert ids[0] == ids[1]
+    until(lambda: shop.get(f"/calls/{ids[0]}").json() == {"state": "sent", "why": ""})
+    assert shop.answers(chat).count("Order 17 is shipped.") == 1
+
+
 def test_other_requests_reach_the_app(shop: Shop) -> None:
-    assert shop.get("/openapi.json").json()["paths"].keys() == {"/orders"}
+    assert shop.get("/openapi.json").json()["paths"].keys() == {"/orders", "/orders/{number}/shipped", "/calls/{id}"}
     assert shop.get("/telegram").status_code == 404  # only a POST is an update
     assert requests.post(f"{shop.url}/telegram", json={"update_id": 1}, timeout=30).status_code == 401
 
