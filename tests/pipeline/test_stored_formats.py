@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from redis import Redis
 
-from celery_lanes.protocol import Kind, Leased, Set, SetNote, Store, connect, keys, script
+from celery_lanes.protocol import DurableAppends, Kind, Leased, Set, SetNote, Store, connect, keys, script
 from chatlanes.bot.calls.journal import _noted
 from chatlanes.bot.calls.run_calls import fingerprint
 from chatlanes.bot.questions import ASKED, Question
@@ -23,9 +23,11 @@ from chatlanes.bot.schedules import ScheduleRecord, owner_of
 from chatlanes.bot.session import encode
 from chatlanes.bot.stored import redis_key
 from chatlanes.broadcasts import Broadcasts, Call, Feeder, Reason
+from chatlanes.outbox import Outbox, State, call_of, ending
 from chatlanes.poller.leader_election import LEADER
 from chatlanes.settings import Settings, load
 from chatlanes.telegram.client import prepare
+from chatlanes.telegram.errors import BlockedByUser
 from chatlanes.telegram.flood.keys import ask_keys, keys_of, refused_keys
 from chatlanes.updates.intake import Intake
 from tests.pipeline.older_release import dump
@@ -177,6 +179,22 @@ def open_question(redis: Redis) -> None:
     asked.calls = {"1": ["done", "sendMessage:1f", {}, True]}
     store, id_, fence = run(redis)
     store.commit(id_, fence, [Set(f"{ASKED}7:1-1", asked.stored()), SetNote("7/chat:5", "1-1")])
+
+
+def waiting_call(redis: Redis) -> None:
+    outbox = Outbox(settings_of())
+    outbox._idle.append(DurableAppends(redis))
+    outbox.append(call_of(outbox.settings, -6, "sendMessage", "a", {"text": "hé"}))
+
+
+def ended_call(redis: Redis) -> None:
+    waiting_call(redis)
+    message, error = lease(Store(redis)), BlockedByUser("sendMessage", -6, "Forbidden: bot was blocked", 403)
+    writes = ending(message.id, AT_MS, State.REFUSED, error=error, why=error.description)
+    Store(redis).commit(message.id, message.fence, writes)
+
+
+CALL_ID = "7:send:cb784b527ee1354bf33b070755d739f6"
 
 
 class Golden(NamedTuple):
@@ -334,6 +352,39 @@ GOLDEN = [
             ),
             "lanes:notes": ("hash", {"7/chat:5": "1-1"}),
             **SEEN,
+        },
+    ),
+    Golden(
+        waiting_call,
+        "none: the content has the form of an update, whose kind an older release does not know (docs/outbox.md)",
+        {
+            f"sending:{CALL_ID}": ("hash", {"fence": "appended"}),
+            f"lanes:body:{CALL_ID}": (
+                "string",
+                stored(
+                    "send sendMessage, chat -6",
+                    '{"send":{"method":"sendMessage","params":{"chat_id":-6,"text":"h\\u00e9"},"chat":{"id":-6}}}',
+                ),
+            ),
+            "lanes:lane:7/chat:-6": ("zset", {CALL_ID: "<us>"}),
+            f"lanes:message:{CALL_ID}": (
+                "hash",
+                {"lanes": "7/chat:-6", "queue": "updates.0", "seq": "<us>", "state": "ready", "unstoppable": "1"},
+            ),
+            "lanes:pending:updates": ("zset", {CALL_ID: "<us>"}),
+            "updates.0": ("list", [CALL_ID]),
+        },
+    ),
+    Golden(
+        ended_call,
+        "none: unknown fields are ignored, and an error of an unknown class is a BotApiError",
+        {
+            f"sent:{CALL_ID}": (
+                "string",
+                f'{{"state":"refused","ended_ms":{AT_MS},"result":null,"error":{{"kind":"BlockedByUser",'
+                '"method":"sendMessage","chat":-6,"description":"Forbidden: bot was blocked","code":403},'
+                '"why":"Forbidden: bot was blocked"}',
+            )
         },
     ),
     Golden(
