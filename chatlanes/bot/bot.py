@@ -53,8 +53,9 @@ class Bot:
             nothing.
         on_timeout: `on_timeout(ctx)`, called once for each attempt that takes longer than UPDATE_TIMEOUT. An exception
             in it is logged and changes nothing.
-        on_blocked: `on_blocked(ctx)`, called in the chat's lane when a broadcast finds that the user has blocked the
-            bot or deleted the account. It may change `ctx.session`. An exception in it is logged and changes nothing.
+        on_blocked: `on_blocked(ctx)`, called in the chat's lane when a broadcast or a call of the outbox finds that the
+            user has blocked the bot or deleted the account. It may change `ctx.session`. An exception in it is logged
+            and changes nothing.
         on_timer: `on_timer(ctx)`, called for each timer that `ctx.later` has set, when it is due. `ctx.timer` is the
             timer; everything else is as in `handle`.
         on_stop: `on_stop(ctx)`, called instead of `handle` for an update that has stopped the run before it (CONTROL),

@@ -79,6 +79,7 @@ def send(chat_id: int, method: str, *, once: str | None = None, bot: str | None 
         SendError: The call cannot be sent as it is; the message says what to do.
         OutboxFullError: The backlog has reached MAX_PENDING.
         SettingsError: A setting of this process is wrong.
+        celery_lanes.ServerUnfit: The server does not support lanes.
         redis.exceptions.RedisError: Redis does not answer. It is unknown whether the call was stored.
     """
     here = outbox()

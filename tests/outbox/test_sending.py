@@ -13,7 +13,7 @@ from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 import chatlanes
-from celery_lanes.protocol import DurableAppends, Leased, Store, keys
+from celery_lanes.protocol import Command, DurableAppends, Leased, Store, keys
 from chatlanes.outbox import Outbox, OutboxCall, SendError, State, ending
 from chatlanes.outbox.results import SENDING, SENT
 from chatlanes.telegram import BotApiError
@@ -209,3 +209,29 @@ def test_a_buried_call_says_why(here: Outbox, redis: Redis) -> None:
     Store(redis).bury(id_, lease(redis, id_).fence, {"type": "NetworkError", "message": "no answer"})
     assert chatlanes.sent(id_) == chatlanes.Sent(id_, "buried", why="NetworkError: no answer")
     assert (send("a"), appended(redis)) == (id_, 1)
+
+
+def test_the_id_of_a_call_that_another_process_has_appended_is_durable(
+    here: Outbox, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a call whose sender may still wait for the disk
+    id_, write, written = send("a"), DurableAppends.write, list[str]()
+
+    def note(self: DurableAppends, command: Command[int]) -> int:
+        written.append(str(command.arguments[0]))
+        return write(self, command)
+
+    monkeypatch.setattr(DurableAppends, "write", note)
+    # When another one sends the same key, it waits for the disk, too
+    assert send("a") == id_
+    assert written == ["EXPIRE"]
+
+
+def test_connections_that_redis_has_closed_are_replaced(here: Outbox, redis: Redis) -> None:
+    id_ = send("a")
+    assert chatlanes.sent(id_).state == "waiting"
+    redis.client_kill_filter(_type="normal", skipme=True)
+    assert send("b")
+    redis.client_kill_filter(_type="normal", skipme=True)
+    assert chatlanes.sent(id_).state == "waiting"
+    assert appended(redis) == 2
