@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import celery_lanes as lanes
-    from chatlanes import traces
+    from chatlanes import bots, traces
     from chatlanes.bot import (
         AskTimeout,
         Bot,
@@ -60,7 +60,12 @@ _PUBLIC = {
     "sent": "chatlanes.outbox",
     "webhook": "chatlanes.poller.webhook.app",
 }
-_MODULES = {"errors": "chatlanes.telegram.errors", "lanes": "celery_lanes", "traces": "chatlanes.traces"}
+_MODULES = {
+    "bots": "chatlanes.bots",
+    "errors": "chatlanes.telegram.errors",
+    "lanes": "celery_lanes",
+    "traces": "chatlanes.traces",
+}
 
 __all__ = [
     "AskTimeout",
@@ -79,6 +84,7 @@ __all__ = [
     "TooMuchStagedError",
     "UpdateTimeoutError",
     "app",
+    "bots",
     "current",
     "errors",
     "keys_of",

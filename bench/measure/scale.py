@@ -53,6 +53,8 @@ class Scale:
     stops: int
     uncollected: int  # updates of a round that never belong together
     killed: int  # workers of the recovery row
+    added_bots: int  # of one poller
+    added_rounds: int
     idle_s: float  # length of an idle round
     worked: int  # updates of the worker whose memory is measured
     worked_first: int  # updates until its first measurement
@@ -106,6 +108,8 @@ FULL = Scale(
     stops=100,
     uncollected=8_000,
     killed=5,
+    added_bots=1_000,
+    added_rounds=3,
     idle_s=30.0,
     worked=100_000,
     worked_first=10_000,
@@ -170,6 +174,8 @@ QUICK = Scale(
     stops=8,
     uncollected=500,
     killed=1,
+    added_bots=20,
+    added_rounds=1,
     idle_s=1.0,
     worked=1_500,
     worked_first=500,

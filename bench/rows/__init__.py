@@ -6,7 +6,18 @@ from bench.measure.figures import Result
 from bench.measure.harness import Harness
 from bench.rows.bots import calls, frameworks, rates, sessions, whole_bots
 from bench.rows.delivery import broadcast, conversations, intake, latency, recovery, stops, webhook
-from bench.rows.resources import costs, countdown, dedup, growth, idle, memory, script_times, timers, worker_memory
+from bench.rows.resources import (
+    added_bots,
+    costs,
+    countdown,
+    dedup,
+    growth,
+    idle,
+    memory,
+    script_times,
+    timers,
+    worker_memory,
+)
 from bench.rows.throughput import hot_lane, no_op, peers, pieces, recipe, scaling, slow_chat
 
 ROWS: dict[str, Callable[[Harness], list[Result]]] = {
@@ -31,6 +42,7 @@ ROWS: dict[str, Callable[[Harness], list[Result]]] = {
     "sessions": sessions.run,
     "costs": costs.run,
     "idle": idle.run,
+    "added-bots": added_bots.run,
     "worker-memory": worker_memory.run,
     "script-times": script_times.run,
     "growth": growth.run,

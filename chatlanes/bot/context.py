@@ -115,6 +115,14 @@ class Context(Once, Shorthands):
         return int(self.update["update_id"])
 
     @property
+    def bot_id(self) -> int | None:
+        """The id of the bot that got the update: it tells the bots of one handler apart. None if `api` has no token, as
+        in tests.
+        """
+        bot_id = str(getattr(getattr(self.api, "api", self.api), "token", "")).partition(":")[0]
+        return int(bot_id) if bot_id.isdecimal() else None
+
+    @property
     def kind(self) -> str:
         """The kind of the update, by the name of its field in Telegram's `Update`: `message`, `callback_query`, …"""
         return self._parsed.kind

@@ -17,9 +17,10 @@ from chatlanes.settings import Settings
 from chatlanes.telegram import BotApiError
 from chatlanes.telegram.client import BotApi
 from chatlanes.updates import deployments
+from chatlanes.updates.added_bots import served_now
 
 #: Hash of a bot's leading poller: fence, holder, until_ms (chatlanes/poller/leader_election.py).
-LEADER = "poller:%d:leader"
+LEADER = "poller:%s:leader"
 
 
 def checks(lanes: BotContext, of_workers: Iterator[Finding]) -> Iterator[Finding]:
@@ -28,6 +29,7 @@ def checks(lanes: BotContext, of_workers: Iterator[Finding]) -> Iterator[Finding
     yield from of_schedules(lanes)
     for bot in lanes.bots():
         yield of_intake(lanes, bot)
+    yield from of_added_bots(lanes)
 
 
 def of_deployments(lanes: BotContext) -> Iterator[Finding]:
@@ -78,7 +80,17 @@ def of_intake(lanes: BotContext, bot: Settings) -> Finding:
     return Finding(False, what, f"{_led(leader)} and no webhook is set: {waiting} updates wait at Telegram")
 
 
-def leader_of(lanes: BotContext, bot_id: int) -> str:
+def of_added_bots(lanes: BotContext) -> Iterator[Finding]:
+    """How the updates of added bots come in (BOTS_KEY)."""
+    settings = lanes.settings()
+    if settings is None or settings.bots_key is None:
+        return
+    leader, number = leader_of(lanes, "added"), len(served_now(settings))
+    by = "webhooks" if settings.webhook_url else _led(leader)
+    yield Finding(bool(leader or settings.webhook_url), "added bots", f"{number} were added; {by}")
+
+
+def leader_of(lanes: BotContext, bot_id: int | str) -> str:
     """`host:pid` of the leading poller; empty if there is none."""
     found: Any = lanes.client.hmget(LEADER % bot_id, "holder", "until_ms")
     holder, until_ms = found

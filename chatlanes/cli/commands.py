@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from celery_lanes.cli.group import Group, filled
 from chatlanes.cli import metrics
+from chatlanes.cli.bots import bots
 from chatlanes.cli.broadcast import broadcast
 from chatlanes.cli.chat import chat, pause_chat, resume_chat
 from chatlanes.cli.check import checks
@@ -43,7 +44,7 @@ class BotCommands(BotContext):
 
     @classmethod
     def extend(cls, group: Group) -> None:
-        for each in (broadcast, chat, schedules, send, sent):
+        for each in (bots, broadcast, chat, schedules, send, sent):
             group.add_command(filled(each, cls.words))
         for name, command in (("pause", pause_chat), ("resume", resume_chat)):
             parent: Any = group.commands[name]

@@ -70,8 +70,8 @@ class BotContext(Context):
 
     @property
     def replicas(self) -> int:
-        bots = self.bots()
-        return bots[0].durable_replicas if bots else 0
+        settings = self.settings()
+        return settings.durable_replicas if settings else 0
 
     def no_answer(self, error: RedisError) -> str:
         """Also says where the address comes from."""

@@ -103,7 +103,12 @@ class LineContext:
         if update:
             fields |= self._bot(int(update[1]))
         elif name := bot_of_thread(record):
-            fields |= {"bot": self.bots[name], "bot_name": name} if name in self.bots else {"bot_name": name}
+            if name in self.bots:
+                fields |= {"bot": self.bots[name], "bot_name": name}
+            else:
+                fields |= (
+                    {"bot": int(name)} if name.isdecimal() else {"bot_name": name}
+                )  # the name of an added bot: its id
         elif "" in self.bots and not self.worker:
             fields["bot"] = self.bots[""]
         if ids:

@@ -25,6 +25,21 @@ _IN_REDIS_URL = re.compile(r"\b((?:rediss?|sentinel)://[^:/@\s]*:)([^@\s]+?)@", 
 _URL_LOGGERS = ("connection", "connectionpool", "poolmanager", "response", "util.retry")
 
 
+#: Tokens and webhook secrets of bots that were added while this process ran. There may be thousands, so a text is
+#: searched for what looks like one.
+_LEARNED: set[str] = set()
+_LIKELY = re.compile(r"\d+(?::|%3A)[\w-]+|\b[0-9a-f]{64}\b", re.IGNORECASE)
+
+
+def learn(token: str) -> None:
+    """From now on no text of this process contains this token, or the webhook secret that is derived from it."""
+    _LEARNED.update((token, secret_from(token)))
+
+
+def _cut_learned(found: re.Match[str]) -> str:
+    return CUT if unquote(found[0]) in _LEARNED else found[0]
+
+
 class Secrets:
     """The secrets that no log line and no trace of this process may contain."""
 
@@ -34,14 +49,16 @@ class Secrets:
 
     @classmethod
     def of(cls, settings: Settings) -> Secrets:
-        """Tokens and webhook secrets of every bot, derived ones included, and the password of Redis, as far as set."""
+        """Tokens and webhook secrets of every bot, derived ones included, BOTS_KEY, and the password of Redis."""
         tokens = [bot.bot_token.get_secret_value() for bot in settings.served if bot.bot_token]
         secrets = [bot.webhook_secret.get_secret_value() for bot in settings.served if bot.webhook_secret]
+        keys = settings.bots_key.get_secret_value().split(",") if settings.bots_key else []
         passwords = [unquote(password) for _, password in _IN_REDIS_URL.findall(settings.redis_url)]
         return cls(
             [
                 *tokens,
                 *map(secret_from, tokens),
+                *keys,
                 *(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET),
                 *(password for password in passwords if len(password) >= _SHORTEST_PASSWORD),
             ]
@@ -51,6 +68,8 @@ class Secrets:
         for form in self._forms:
             if form in text:
                 text = text.replace(form, CUT)
+        if _LEARNED:
+            text = _LIKELY.sub(_cut_learned, text)
         if "/bot" in text:
             text = _IN_URL.sub(f"/bot{CUT}", text)
         return _IN_REDIS_URL.sub(rf"\1{CUT}@", text) if "://" in text and "@" in text else text
@@ -58,13 +77,13 @@ class Secrets:
     def head(self, text: str, limit: int) -> str:
         """The first `limit` characters, without secrets and without the beginning of one."""
         text = text[:limit]
-        longest = max((_overlap(text, form, len(form) - 1) for form in self._forms), default=0)
+        longest = max((_overlap(text, form, len(form) - 1) for form in (*self._forms, *_LEARNED)), default=0)
         return self.cut(text[: len(text) - longest])
 
     def tail(self, text: str, limit: int) -> str:
         """The last `limit` characters, without secrets and without the end of one."""
         text = text[-limit:]
-        longest = max((_overlap(form, text, len(form) - 1) for form in self._forms), default=0)
+        longest = max((_overlap(form, text, len(form) - 1) for form in (*self._forms, *_LEARNED)), default=0)
         return self.cut(text[longest:])
 
 

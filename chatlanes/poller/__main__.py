@@ -7,30 +7,23 @@ connections of its own.
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from threading import Thread
 
 import click
 
-from celery_lanes.errors import ServerUnfit
 from chatlanes.logs.ids import thread_of
-from chatlanes.poller.bot_api import TokenRefusedError
+from chatlanes.poller.added_bots import AddedPollers, poll_until_stopped
 from chatlanes.poller.factory import check, poller_of
 from chatlanes.poller.program import log_options, run
 from chatlanes.poller.replay import replay
-from chatlanes.poller.runtime import GaveUpError, Stop, Stopping
+from chatlanes.poller.runtime import Stop
 from chatlanes.poller.webhook.command import webhook
 from chatlanes.settings import Settings
-from chatlanes.settings.imports import ImportPathError
+from chatlanes.settings.bots import AddedBot
 from chatlanes.updates.deployments import present
 
 log = logging.getLogger("poller")
-
-#: Errors that no retry fixes. The message says what to do.
-FINAL = (TokenRefusedError, GaveUpError, ServerUnfit, ImportPathError)
-#: After an unexpected failure. The process continues with the other bots, so no supervisor restarts this one.
-RESTART_AFTER_S = 30.0
 
 #: Polls one bot until the stop request.
 Poll = Callable[[Settings], None]
@@ -42,8 +35,9 @@ Poll = Callable[[Settings], None]
 def poller(ctx: click.Context) -> None:
     """Fetch updates from Telegram by long polling, and append them to the lanes.
 
-    Needs BOT_TOKEN (or BOTS) and REDIS_URL. These and all other settings come from the environment, or from the file
-    .env in this folder; `chatlanes settings` describes them. BOT is not imported here: the workers run it.
+    Needs BOT_TOKEN (or BOTS, or BOTS_KEY) and REDIS_URL. These and all other settings come from the environment, or
+    from the file .env in this folder; `chatlanes settings` describes them. BOT is not imported here: the workers run
+    it.
 
     Several pollers may run: one leads, the others stand by. Ctrl-C or SIGTERM stops it within 2 s.
     """
@@ -79,9 +73,9 @@ def _poll(settings: Settings, stop: Stop) -> int:
     for bot in settings.served:
         check(bot)
     with present("poller", settings, stop.run):
-        if settings.bots is None:
+        if settings.bots is None and settings.bots_key is None:
             poller_of(settings, stop).run()
-        elif not poll_all(settings.served, lambda bot: poller_of(bot, stop).run(), stop):
+        elif not _poll_many(settings, stop):
             log.error("no bot can be polled")
             return 1
     log.info("stopped")
@@ -89,6 +83,19 @@ def _poll(settings: Settings, stop: Stop) -> int:
 
 
 # -- many bots
+
+
+def _poll_many(settings: Settings, stop: Stop) -> bool:
+    """Polls the bots of the file or BOT_TOKEN, and those that are added. False if none of them could be polled."""
+    if settings.bots_key is None:
+        return poll_all(settings.served, lambda bot: poller_of(bot, stop).run(), stop)
+    check(AddedBot.of(settings, "1:unused", settings.bot))
+    static = Thread(target=poll_all, args=(settings.served, lambda bot: poller_of(bot, stop).run(), stop), daemon=True)
+    static.start()
+    try:
+        return poll_until_stopped(lambda: AddedPollers(settings, stop).run(), stop, "the poller is restarted")
+    finally:
+        static.join()
 
 
 def poll_all(bots: Sequence[Settings], poll: Poll, stop: Stop) -> bool:
@@ -108,17 +115,8 @@ def poll_all(bots: Sequence[Settings], poll: Poll, stop: Stop) -> bool:
 
 def _poll_one(bot: Settings, poll: Poll, stop: Stop, failed: list[Settings]) -> None:
     """Polls a bot until the stop request. Adds it to `failed` if it cannot be polled."""
-    with suppress(Stopping):
-        while not stop.is_requested:
-            try:
-                poll(bot)
-            except FINAL as error:
-                failed.append(bot)
-                log.error("%s. This bot is not polled until the poller is restarted; the others are.", error)
-                return
-            except Exception:
-                log.exception("failed; restarts in %d s. Telegram keeps unconfirmed updates", RESTART_AFTER_S)
-                stop.sleep(RESTART_AFTER_S)
+    if not poll_until_stopped(lambda: poll(bot), stop, "the poller is restarted"):
+        failed.append(bot)
 
 
 if __name__ == "__main__":

@@ -66,13 +66,24 @@ class FloodedError(TelegramTroubleError):
         self.retry_after_s = retry_after_s
 
 
+def client_of(url: str, answer_within_s: float = ANSWER_WITHIN_S) -> HttpClient:
+    return HttpClient(url.rstrip("/"), connect_timeout_s=CONNECT_WITHIN_S, read_timeout_s=answer_within_s)
+
+
 class Telegram:
     """One bot at one Bot API server, over one kept-alive connection."""
 
     def __init__(
-        self, url: str, token: str, kinds: tuple[str, ...] | None = None, *, answer_within_s: float = ANSWER_WITHIN_S
+        self,
+        url: str,
+        token: str,
+        kinds: tuple[str, ...] | None = None,
+        *,
+        answer_within_s: float = ANSWER_WITHIN_S,
+        http: HttpClient | None = None,
     ) -> None:
-        self._http = HttpClient(url.rstrip("/"), connect_timeout_s=CONNECT_WITHIN_S, read_timeout_s=answer_within_s)
+        """`http`: a client that other bots of this server share."""
+        self._http = http or client_of(url, answer_within_s)
         self._token = token
         self._path = f"/bot{quote(token, safe=':')}/"
         self._answer_within_s = answer_within_s

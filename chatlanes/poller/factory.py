@@ -23,7 +23,7 @@ from chatlanes.settings import Settings
 from chatlanes.updates import check_order_by
 from chatlanes.updates.collecting import grouping
 from chatlanes.updates.connection import connect_to
-from chatlanes.updates.intake import TIMEOUT_S, Intake
+from chatlanes.updates.intake import TIMEOUT_S, Channel, Intake
 from chatlanes.updates.routing import OwnName, controlling, unknown
 from chatlanes.updates.words import WORDS
 
@@ -112,10 +112,15 @@ def intake_of(settings: Settings, timeout_s: float = TIMEOUT_S, telegram: Telegr
     `telegram` is asked for the bot's username at the first command that names a bot.
     """
     intake = Intake.connect(settings, timeout_s, OwnName(telegram.username) if telegram else unknown)
-    log.log(logging.INFO if intake.durability.safe else logging.WARNING, "%s", intake.durability)
-    for sentence in intake.advice:
-        log.warning("%s", sentence)
+    log_durability(intake)
     return intake
+
+
+def log_durability(of: Intake | Channel) -> None:
+    """Log how durable this Redis is, and what is wrong with it."""
+    log.log(logging.INFO if of.durability.safe else logging.WARNING, "%s", of.durability)
+    for sentence in of.advice:
+        log.warning("%s", sentence)
 
 
 def _telegram(settings: Settings, telegram_retry: Retry, resources: ExitStack) -> Telegram:

@@ -42,9 +42,9 @@ class Handle:
 
     def __init__(self, settings: Settings, given: CustomEndpoints) -> None:
         """Does not start the poller. Raises the errors of `run`."""
-        if len(settings.served) != 1:
+        if len(settings.served) > 1:
             raise SettingsError("BOTS names several bots: run one poller for each of `settings.served`")
-        [self._settings] = settings.served
+        [self._settings] = settings.served or (settings,)
         self._given = given
         check(self._settings, given)
         self._starting = Lock()

@@ -37,7 +37,9 @@ from chatlanes.poller.runtime import Retry, Stop, Stopping
 log = logging.getLogger("poller")
 
 #: hash: fence (of the last poller that took the lead), holder (host:pid, for people), until_ms (TIME of Redis)
-LEADER = "poller:%d:leader"
+LEADER = "poller:%s:leader"
+#: In place of a bot id: one poller leads for all bots that were added while it runs.
+ADDED_BOTS = "added"
 
 #: A standby polls within 10 s after the leader died, with some time left for a slow machine. A leader loses the lead if
 #: it is paused for 4 s or more; the only cost is a change of leaders.
@@ -60,7 +62,7 @@ class LeaderElection:
     """One process in the election for one bot. `client` must time out after ANSWER_WITHIN_S."""
 
     def __init__(
-        self, client: Redis, bot_id: int, redis_retry: Retry, stop: Stop, witness: Witness | None = None
+        self, client: Redis, bot_id: int | str, redis_retry: Retry, stop: Stop, witness: Witness | None = None
     ) -> None:
         self._store = Store(client)
         self._witness = witness or Witness()

@@ -19,6 +19,7 @@ from chatlanes.poller.bot_api import TokenRefusedError
 from chatlanes.poller.runtime import GaveUpError, Stop, Stopping
 from chatlanes.settings import Settings, SettingsError, load
 from chatlanes.settings.imports import ImportPathError
+from chatlanes.updates.added_bots import Seals
 
 log = logging.getLogger("poller")
 
@@ -75,6 +76,8 @@ def _run(command: Command, level: int, traced: str) -> int:
     try:
         for bot in settings.served:
             bot.token  # noqa: B018 - raises
+        if settings.bots_key is not None:
+            Seals(settings)  # raises
     except SettingsError as error:
         say(settings, str(error), logging.CRITICAL)
         return WRONG_SETTING

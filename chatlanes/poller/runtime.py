@@ -111,16 +111,16 @@ class Stop:
 
     def run(self, call: Callable[[], T], grace_s: float = 0.0) -> T:
         """Returns or raises the outcome of `call`. Raises Stopping if it runs for `grace_s` after a stop request."""
-        return self._run(call, lambda: self._leave_at_s(grace_s))
+        return self._run(call, lambda: self._leave_at_s(grace_s), grace_s)
 
     def run_in_flight(self, call: Callable[[], T], grace_s: float) -> T:
         """Like `run`, for calls with updates in flight, which get the extra time of the request."""
         try:
-            return self._run(call, lambda: self._in_flight_until_s(grace_s))
+            return self._run(call, lambda: self._in_flight_until_s(grace_s), grace_s)
         finally:
             self._in_flight_ended_s = time.monotonic()
 
-    def _run(self, function: Callable[[], T], leave_at_s: Callable[[], float]) -> T:
+    def _run(self, function: Callable[[], T], leave_at_s: Callable[[], float], grace_s: float) -> T:
         call = _Call(function)
         # Before the call starts, so that `request` wakes it.
         self._calls.add(call)
@@ -144,6 +144,29 @@ class Stop:
 
     def _in_flight_until_s(self, grace_s: float) -> float:
         return self._requested_at_s + (max(grace_s + self._extra_s, 0.0) if grace_s else 0.0)
+
+
+class OwnThreadStop(Stop):
+    """The stop of one of many bots: its calls run on the bot's own daemon thread, which needs no second one.
+
+    So a call without a grace period (a long poll) is not left at the request; `may_be_left` is true while one runs, and
+    the process may end then. Its outcome is discarded. All other calls end in time by their own timeouts.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_be_left = False
+
+    def _run(self, function: Callable[[], T], leave_at_s: Callable[[], float], grace_s: float) -> T:
+        if self.is_requested and leave_at_s() <= time.monotonic():
+            raise Stopping
+        self.may_be_left = not grace_s
+        try:
+            return function()
+        finally:
+            if self.may_be_left and self.is_requested:
+                raise Stopping
+            self.may_be_left = False
 
 
 class SerialExecutor:

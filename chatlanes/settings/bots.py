@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from chatlanes.settings import checks
 from chatlanes.settings.model import Settings, SettingsError
@@ -60,6 +60,44 @@ class BotSettings(Settings):
         if field == "bot_token":
             return f"the token of [{self.bot_name}] in {self.bots_file}"
         return f"{self.bots_file}: [{self.bot_name}] {field}"
+
+
+class AddedBot(BotSettings):
+    """The settings of a bot that was added while the deployment runs: those of the deployment, with its own token and
+    BOT. Its name is its id. All added bots share the queues of the deployment.
+    """
+
+    username: str
+    added_ms: int
+
+    @classmethod
+    def of(cls, settings: Settings, token: str, bot: str, username: str = "", added_ms: int = 0) -> "AddedBot":
+        """The values are valid: `settings` has been checked, and the others when the bot was added."""
+        own = {"bot_token": SecretStr(token), "bot": bot, "bots": None, "schedules": None, "webhook_secret": None}
+        names = {
+            "named": token.partition(":")[0],
+            "bots_file": "",
+            "no_token": "",
+            "username": username,
+            "added_ms": added_ms,
+        }
+        return cls.model_construct(**{**dict(settings), **own, **names})
+
+    def own_name(self) -> str | None:
+        """The bot's username in lower case; None if it is not known."""
+        return self.username.lower() or None
+
+    @property
+    def version(self) -> tuple[str, str, int]:
+        """Equal for two of the same bot if nothing has changed."""
+        return self.token, self.bot, self.added_ms
+
+    @property
+    def queue_group(self) -> str:
+        return Settings.queue_group.fget(self)  # type: ignore[attr-defined]
+
+    def name_of(self, field: str) -> str:
+        return f"added bot {self.bot_name}: {field}"
 
 
 def read_bots(path: Path, ordinary: Mapping[str, Any], env: Mapping[str, str]) -> tuple[BotSettings, ...]:

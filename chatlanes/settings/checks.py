@@ -23,6 +23,7 @@ NAMED_NETWORKS = {"telegram": ("149.154.160.0/20", "91.108.4.0/22")}
 _KIND = re.compile(r"[a-z]+(_[a-z]+)*")
 _COMMAND = re.compile(r"/[A-Za-z0-9_]{1,32}")
 _TOKEN = re.compile(r"[0-9]{1,19}:[A-Za-z0-9_-]{1,100}")
+_FERNET_KEY = re.compile(r"[A-Za-z0-9_-]{43}=")
 _TOKEN_WITHIN = re.compile(r"[0-9]{3,}(:|%3A)[A-Za-z0-9_-]{10,}", re.IGNORECASE)
 _WEBHOOK_SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
 _HOSTS = re.compile(r"[\w.\-\[\]:,]*(/[\w.\-]*)*")
@@ -38,6 +39,14 @@ def without_blanks(given: Any) -> Any:
 
 def bot_token(text: str) -> str:
     return _matching(_TOKEN, text)
+
+
+def bots_key(text: str) -> str:
+    """Keys of Fernet, each 32 bytes in base64, with commas between them and no blanks."""
+    each_key = [key.strip() for key in text.split(",")]
+    for key in each_key:
+        _matching(_FERNET_KEY, key)
+    return ",".join(each_key)
 
 
 def webhook_secret(text: str) -> str:

@@ -43,6 +43,7 @@ def _secret(check: Any) -> AfterValidator:
 
 BotToken = Annotated[SecretStr, _secret(checks.bot_token)]
 WebhookSecret = Annotated[SecretStr, _secret(checks.webhook_secret)]
+BotsKey = Annotated[SecretStr, _secret(checks.bots_key)]
 WebAddress = Annotated[str, AfterValidator(checks.web_address)]
 RedisAddress = Annotated[str, AfterValidator(checks.redis_address)]
 ImportPath = Annotated[str, AfterValidator(checks.import_path)]
@@ -114,6 +115,12 @@ class Settings(BaseSettings):
         None,
         "a file that exists",
         "Many bots in one deployment: a TOML file with a table for each, instead of `BOT_TOKEN` (docs/many_bots.md).",
+    )
+    bots_key: BotsKey | None = text(
+        None,
+        "keys that `chatlanes lanes bots key` prints, separated by commas",
+        "The key that seals the tokens of bots that are added while the deployment runs (docs/many_bots.md). Of "
+        "several, the first seals, and all open. Without `BOT_TOKEN` and `BOTS`, only added bots are served.",
     )
     redis_url: RedisAddress = text(
         "redis://127.0.0.1:6379/0",
@@ -376,7 +383,11 @@ class Settings(BaseSettings):
 
     @property
     def served(self) -> "tuple[Settings, ...]":
-        """The settings of each bot that is served: those of the file that BOTS names, or these."""
+        """The settings of each bot that is served from the start: those of the file that BOTS names, or these. None if
+        all bots are added (BOTS_KEY, settings/bots.py).
+        """
+        if self.bots_key is not None and self.bot_token is None and not self._many:
+            return ()
         return self._many or (self,)
 
     @property

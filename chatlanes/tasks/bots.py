@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from celery.utils.log import get_task_logger
 
@@ -31,6 +31,9 @@ from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.flood import Gate, Rates
 from chatlanes.updates.parsing import parse
 from chatlanes.updates.routing import OwnName, controlling
+
+if TYPE_CHECKING:
+    from chatlanes.tasks.added_bots import AddedBots
 
 logger = get_task_logger(__name__)
 
@@ -98,15 +101,22 @@ class ServedBot:
 
 
 class Bots:
-    """All bots that this process serves."""
+    """All bots that this process serves. `added`: those that were added while it runs, by their ids."""
 
-    def __init__(self, served: Iterable[ServedBot]) -> None:
+    def __init__(self, served: Iterable[ServedBot], added: AddedBots | None = None) -> None:
         self._by_id = {str(each.settings.bot_id): each for each in served}
+        self._added = added
 
     @classmethod
     def load(cls, settings: Settings) -> Bots:
         """Raises ImportPathError, and SettingsError for a missing token."""
-        return cls(_load(each) for each in settings.served)
+        served = [_load(each) for each in settings.served]
+        if settings.bots_key is None:
+            return cls(served)
+        from chatlanes.tasks.added_bots import AddedBots  # other workers do not need it
+
+        connections = BotApi(settings.bot_api_url, "")
+        return cls(served, AddedBots(settings, lambda bot: _load(bot, connections)))
 
     def __iter__(self) -> Iterator[ServedBot]:
         return iter(self._by_id.values())
@@ -118,8 +128,19 @@ class Bots:
         """
         bot_id, colon, _ = message_id.partition(":")
         if colon and bot_id.isdecimal():
-            return self._by_id.get(bot_id)
+            served = self._by_id.get(bot_id)
+            if served is None and self._added is not None:
+                served = self._added.of(int(bot_id)).served
+            return served
         return next(iter(self._by_id.values())) if len(self._by_id) == 1 else None
+
+    def unserved(self, message_id: str) -> tuple[str, bool]:
+        """Why `of` returns None, if more is known, and whether the bot was removed with what waits for it."""
+        bot_id = message_id.partition(":")[0]
+        if self._added is None or not bot_id.isdecimal():
+            return "", False
+        known = self._added.of(int(bot_id))
+        return known.why, known.is_removed
 
 
 @cache
@@ -133,8 +154,8 @@ def bots() -> Bots:
         give_up(settings(), f"{error}. The worker needs it to call the Bot API.")
 
 
-def _load(settings: Settings) -> ServedBot:
-    api = BotApi(settings.bot_api_url, settings.token, settings.bot_api_files)
+def _load(settings: Settings, beside: BotApi | None = None) -> ServedBot:
+    api = BotApi(settings.bot_api_url, settings.token, settings.bot_api_files, beside=beside)
     bot = load_bot(settings.bot, settings.name_of("bot"), api, settings.bot_args)
     try:
         check_order(bot.session, settings.order_by)

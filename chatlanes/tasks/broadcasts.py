@@ -24,7 +24,7 @@ from chatlanes.broadcasts import FEED_TASK, Broadcasts, Call, Feeder, Reason, de
 from chatlanes.tasks.app import app
 from chatlanes.tasks.bots import ServedBot, bots, call_hook
 from chatlanes.tasks.settings import secrets
-from chatlanes.tasks.settlement import commit, decision_for, fit_for_celery, park
+from chatlanes.tasks.settlement import commit, decision_for, end_unserved, fit_for_celery, park
 
 logger = get_task_logger(__name__)
 
@@ -38,8 +38,11 @@ def feed_broadcast(self: lanes.LaneTask, of: str) -> None:
     """Feed one broadcast, `<bot id>:<broadcast id>`, and set the timer for the next time."""
     delivery = delivery_of(self.request, app.lanes)
     served = bots().of(of)
-    if delivery is None or served is None:
-        raise ValueError(f"broadcast {of} cannot be fed here: this worker does not serve its bot")
+    if served is None:
+        end_unserved(of, delivery)
+        return
+    if delivery is None:
+        raise ValueError(f"broadcast {of} cannot be fed here: it has no lane")
     id_ = of.partition(":")[2]
     try:
         in_ms = Feeder(app.lanes.store, served.settings).feed(id_)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from celery.exceptions import Ignore, Reject, Retry
+from celery.utils.log import get_task_logger
 
 import celery_lanes as lanes
 from celery_lanes.protocol import Outcome, Write
@@ -19,13 +20,23 @@ from chatlanes.bot.bot import NoHandlerError
 from chatlanes.logs import Secrets
 from chatlanes.logs.errors import LEFT_OUT, LONGEST_MESSAGE, HandlerError, message_of, problem_of, traceback_of
 from chatlanes.settings import Settings
-from chatlanes.tasks.bots import ServedBot
+from chatlanes.tasks.bots import ServedBot, bots
 from chatlanes.telegram.flood import FloodWait
+
+logger = get_task_logger(__name__)
 
 #: The longest wait between two attempts: when a service recovers, its updates run again within a minute.
 LONGEST_BACKOFF_S = 60.0
 #: The largest pickle (bytes) and repr (characters) of an error that is passed to Celery unchanged.
 LARGEST_PICKLED, LONGEST_SHOWN = 64 * 1024, 2 * LONGEST_MESSAGE
+
+
+#: The delay before an update of an unknown bot is tried again. Short, because a wrong configuration is soon fixed.
+UNKNOWN_BOT_AGAIN_AFTER_S = 60.0
+
+
+class UnknownBotError(Exception):
+    """The update belongs to a bot that this worker does not serve."""
 
 
 def decide(attempt: int, settings: Settings, *, is_final: bool = False) -> float | None:
@@ -131,3 +142,26 @@ def _is_small(error: Exception, secrets: Secrets) -> bool:
     except Exception:  # Celery handles errors that cannot be pickled or shown
         return True
     return len(shown) <= LONGEST_SHOWN and secrets.cut(shown) == shown
+
+
+def end_unserved(message_id: str, delivery: lanes.Delivery | None) -> None:
+    """Park an update of a bot whose token this worker does not have: no other bot may run it, and it must not be lost.
+
+    It stays first in its lanes until a worker that serves its bot fetches it. Only if the bot was removed with what
+    waits for it (`lanes bots remove --drop`), the update is settled unrun.
+    """
+    why, is_removed = bots().unserved(message_id)
+    if is_removed and delivery is not None:
+        commit(delivery, skipped=True)
+        logger.info("%s: not run: its bot was removed, with what waits for it", message_id)
+        return
+    if why:
+        error = UnknownBotError(f"{message_id} waits for its bot: {why}")
+    else:
+        error = UnknownBotError(
+            f"{message_id} belongs to a bot whose token this worker does not have; it waits for a worker that has it"
+        )
+    if delivery is None:
+        raise error
+    logger.error("%s", error)
+    park(delivery, UNKNOWN_BOT_AGAIN_AFTER_S, error)

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
-from typing import Any, NoReturn
+from typing import Any
 
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 from celery.utils.log import get_task_logger
@@ -39,7 +39,7 @@ from chatlanes.tasks.bots import ServedBot, bots, call_hook
 from chatlanes.tasks.broadcasts import Recipient
 from chatlanes.tasks.limits import Limits, SlowRuns, enforcer_here, evict, take_back
 from chatlanes.tasks.settings import secrets
-from chatlanes.tasks.settlement import commit, ending_of, fail, fit_for_celery, interrupted, park
+from chatlanes.tasks.settlement import commit, end_unserved, ending_of, fail, fit_for_celery, interrupted, park
 from chatlanes.telegram.flood import FloodWait, Parking, ParkUpdate, RunGate, Waiting
 from chatlanes.updates.parsing import read
 
@@ -48,9 +48,6 @@ logger = get_task_logger(__name__)
 TASK = "tasks.update"
 
 slow_runs = SlowRuns()
-
-#: The delay before an update of an unknown bot is tried again. Short, because a wrong configuration is soon fixed.
-UNKNOWN_BOT_AGAIN_AFTER_S = 60.0
 
 #: The delay before an update is tried again, in any process, after the bot could not start in this one.
 START_AGAIN_AFTER_S = 3.0
@@ -61,10 +58,6 @@ NO_LIMITS = nullcontext()
 OUTBOX = "send"
 #: How the ids of messages continue after the bot's id if their runs are not coroutines, whatever the bot is.
 IN_PLACE = (f"{broadcasts.KIND}:", f"{OUTBOX}:")
-
-
-class UnknownBotError(Exception):
-    """The update belongs to a bot that this worker does not serve."""
 
 
 class UpdateTask(lanes.LaneTask):
@@ -104,7 +97,8 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
     delivery = delivery_of(request, app.lanes)
     served = bots().of(request.id)
     if served is None:
-        park_unknown(request.id, delivery)
+        end_unserved(request.id, delivery)
+        return
     try:
         if delivery is None:
             run_without_lane(request, served, content)
@@ -464,17 +458,3 @@ def reason_to_skip(served: ServedBot, ctx: Context, delivery: lanes.Delivery) ->
         if late_s > settings.timer_late_after:
             return f"its timer is {late_s:.0f} s late (TIMER_LATE=skip)"
     return None
-
-
-def park_unknown(message_id: str, delivery: lanes.Delivery | None) -> NoReturn:
-    """Park an update of a bot whose token this worker does not have: no other bot may run it, and it must not be lost.
-
-    It stays first in its lanes until a worker that serves its bot fetches it. Always raises.
-    """
-    error = UnknownBotError(
-        f"{message_id} belongs to a bot whose token this worker does not have; it waits for a worker that has it"
-    )
-    if delivery is None:
-        raise error
-    logger.error("%s", error)
-    park(delivery, UNKNOWN_BOT_AGAIN_AFTER_S, error)

@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 #: hash: host:pid:random of a process -> its Announcement, as JSON
 PROCESSES = "deployments:processes"
 
+#: In place of a bot id: the bots that are added to this database while the deployment runs (BOTS_KEY).
+ADDED_BOTS = 0
+
 ANNOUNCE_EVERY_S = 5.0
 #: A process counts as alive for this long after its last announcement: three may fail. A killed process blocks the
 #: start of another deployment for this long.
@@ -76,8 +79,9 @@ class Presence:
         self._client = connect_to(settings, ANSWER_WITHIN_S)
         self._name = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._what = what
-        self._bots = sorted(bot.bot_id for bot in settings.served)
-        self._fills = sorted({bot.queue_group for bot in settings.served})
+        added = [] if settings.bots_key is None else [ADDED_BOTS]
+        self._bots = sorted([*(bot.bot_id for bot in settings.served), *added])
+        self._fills = sorted({*(bot.queue_group for bot in settings.served), *(settings.queue_group for _ in added)})
         self._reads = sorted({*self._fills, settings.queue_group})
         self._since_us = 0
         self._is_over = Event()
@@ -229,4 +233,4 @@ def sentence(name: str, other: Announcement) -> str:
 
 
 def _ids(announced: Announcement) -> str:
-    return ", ".join(map(str, announced.bots))
+    return ", ".join("any that is added" if bot == ADDED_BOTS else str(bot) for bot in announced.bots)

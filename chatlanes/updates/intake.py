@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from threading import Lock
 from typing import Any
 
 import orjson
@@ -73,10 +75,30 @@ def lanes_of(bot_id: str | int, keys: list[str]) -> list[str]:
     return lanes
 
 
+class Channel:
+    """One connection to Redis that the intakes of many bots share: one append at a time."""
+
+    def __init__(self, settings: Settings, timeout_s: float = TIMEOUT_S) -> None:
+        """Raises ServerUnfit, RedisError."""
+        client = connect_to(settings, timeout_s)
+        self.appends = DurableAppends(client, settings.durable_replicas, WORDS)
+        self.advice = [*advice(client, settings.durable_replicas, WORDS), *left_behind(client, settings)]
+        self.lock = Lock()
+
+    @property
+    def durability(self) -> Durability:
+        return self.appends.durability
+
+    def close(self) -> None:
+        self.appends.store.client.close()
+
+
 class Intake:
     """Appends the updates of one bot."""
 
-    def __init__(self, client: Redis, settings: Settings, own_name: Callable[[], str | None] = unknown) -> None:
+    def __init__(
+        self, client: Redis | Channel, settings: Settings, own_name: Callable[[], str | None] = unknown
+    ) -> None:
         """`own_name`: the bot's username in lower case, None if it is not known.
 
         Raises OrderByError, CollectError and ControlError for an invalid ORDER_BY, COLLECT or CONTROL, ServerUnfit
@@ -85,11 +107,16 @@ class Intake:
         check_order_by(settings.order_by)
         self._group_of = grouping(settings)
         self._stops = controlling(settings.control, own_name)
-        self._appends = DurableAppends(client, settings.durable_replicas, WORDS)
+        #: One sentence for each problem with the server's configuration or the queues, apart from durability.
+        self.advice: list[str] = []
+        self._one_at_a_time: AbstractContextManager[Any] = nullcontext()
+        if isinstance(client, Channel):
+            self._appends, self._one_at_a_time = client.appends, client.lock
+        else:
+            self._appends = DurableAppends(client, settings.durable_replicas, WORDS)
+            self.advice = [*advice(client, settings.durable_replicas, WORDS), *left_behind(client, settings)]
         self._store = self._appends.store
         self._witness = witness_of(settings.redis_url, WORDS)
-        #: One sentence for each problem with the server's configuration or the queues, apart from durability.
-        self.advice: list[str] = [*advice(client, settings.durable_replicas, WORDS), *left_behind(client, settings)]
         #: One Redis may serve several bots, whose update and chat ids may be equal.
         self._bot = str(settings.bot_id)
         self._order_by = settings.order_by
@@ -110,7 +137,8 @@ class Intake:
 
     def recheck(self) -> None:
         """Check the server's settings again if the last check is old. Raises RedisError, ServerUnfit."""
-        self._appends.recheck()
+        with self._one_at_a_time:
+            self._appends.recheck()
 
     def append(
         self, updates: Sequence[Any], guard: Guard | None = None, *, hold_ms: int = 0, unwanted: Sequence[Any] = ()
@@ -127,15 +155,17 @@ class Intake:
             rows += [only_seen(self._bot, update["update_id"]) for update in unwanted]
             if hold_ms:
                 rows.sort(key=lambda row: row.once[1] if row.once else -1)
-            known = self._witness.known
-            appended = self._appends.append(rows, guard, hold_ms)
+            with self._one_at_a_time:
+                known = self._witness.known
+                appended = self._appends.append(rows, guard, hold_ms)
             self._witness.appended(self._store, known, appended)
             batch.appended(appended)
         return appended
 
     def pending(self) -> int:
         """The bot's backlog: updates that are neither settled nor buried. Raises RedisError."""
-        return self._store.pending(self._queue_group)
+        with self._one_at_a_time:
+            return self._store.pending(self._queue_group)
 
     def close(self) -> None:
         self._store.client.close()

@@ -43,6 +43,7 @@ NOT_RUN = {
     "waits",
     "computes",
     "growth",
+    "added-bots",
     "idle",
     "worker-memory",
     "script-times",

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from chatlanes.bot.addressing import NoChatError
+from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.context import Context
+from chatlanes.telegram.client import BotApi
 
 ANN = {"id": 7}
 PRIVATE = {"chat": {"id": 7}, "from": ANN, "text": "hello"}
@@ -136,3 +138,9 @@ def test_several_updates_are_answered_as_the_newest_and_read_together():
 def test_a_copy_of_a_context_has_the_same_updates():
     ctx = replace(collected(PRIVATE, PRIVATE), attempt=2)
     assert (len(ctx.updates), ctx.update_id, ctx.attempt) == (2, 2, 2)
+
+
+def test_a_handler_of_several_bots_knows_which_one_got_the_update() -> None:
+    api = BotApi("http://127.0.0.1", "7001:SECRET")
+    assert context("message", PRIVATE, api).bot_id == context("message", PRIVATE, Calls(api)).bot_id == 7001
+    assert context("message", PRIVATE).bot_id is None

@@ -28,6 +28,7 @@ LOGGERS = {"log", "logger"}
 RELAYS = {"_bad": 1, "_refuse": 0, "_tell": 0, "_warn": 0, "count": 0, "exit": -1, "give_up": 1}
 #: Exceptions whose text ends a command, or is logged.
 ENDING = {
+    "AddError",
     "BotImportError",
     "BotStartError",
     "CannotListenError",
@@ -37,6 +38,7 @@ ENDING = {
     "FloodedError",
     "GaveUpError",
     "Misconfigured",
+    "NotOpenedError",
     "OrderByError",
     "PollConflictError",
     "OutboxFullError",
@@ -59,6 +61,7 @@ ENDING = {
 }
 #: Functions and constants whose texts are messages: those that a log line or an error takes whole.
 SENTENCES: dict[str, set[str]] = {
+    "chatlanes/bots.py": {"_asked", "_checked_token"},
     "chatlanes/bot/schedules.py": {"_problems", "_problems_of_cron"},
     "chatlanes/bot/session.py": {"check_order"},
     "chatlanes/cli/context.py": {"no_answer"},

@@ -177,12 +177,12 @@ def of_lanes(words: list[str], request: pytest.FixtureRequest) -> None:
     if arguments[:1] in (["send"], ["sent"]):  # tests/cli runs them
         BotCommands.group().commands[arguments[0]].make_context(arguments[0], arguments[1:], obj=None).close()
         return
-    if arguments[:1] == ["broadcast"] and len(arguments) > 1:  # tests/pipeline runs them
+    if arguments[:1] in (["bots"], ["broadcast"]) and len(arguments) > 1:  # tests/pipeline runs them
         folder = request.getfixturevalue("tmp_path")
         for name in ("chats.txt", "news.txt", "news.html"):
             (folder / name).touch()
         request.getfixturevalue("monkeypatch").chdir(folder)
-        known = BotCommands.group().commands["broadcast"].commands[arguments[1]]
+        known = BotCommands.group().commands[arguments[0]].commands[arguments[1]]
         known.make_context(arguments[1], arguments[2:], obj=None).close()
         return
     if len(arguments) < 1 + (arguments[:1] == ["dead"]) or arguments[0] in ENDLESS or "--watch" in arguments:

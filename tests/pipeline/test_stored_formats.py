@@ -29,6 +29,7 @@ from chatlanes.settings import Settings, load
 from chatlanes.telegram.client import prepare
 from chatlanes.telegram.errors import BlockedByUser
 from chatlanes.telegram.flood.keys import ask_keys, keys_of, refused_keys
+from chatlanes.updates.added_bots import Record, Registry, new_key
 from chatlanes.updates.intake import Intake
 from tests.pipeline.older_release import dump
 
@@ -137,6 +138,13 @@ def leader(redis: Redis) -> None:
     """Which poller leads. The offset is not stored: Telegram keeps it."""
     take = script("take", "chatlanes.poller")
     Store(redis).run(take.command([LEADER % 7], (), fence="", holder="east:1", lease_ms=LEASE_MS))
+
+
+def added_bots(redis: Redis) -> None:
+    """One that is served, and one that was removed with what waited for it."""
+    registry = Registry(redis, load({"BOTS_KEY": new_key()}, None))
+    registry.put(7, Record("gAAA", "tenants:hé", "ann_bot", 5))
+    registry.remove(8, drop=True)
 
 
 # -- the state
@@ -385,6 +393,21 @@ GOLDEN = [
                 '"method":"sendMessage","chat":-6,"description":"Forbidden: bot was blocked","code":403},'
                 '"why":"Forbidden: bot was blocked"}',
             )
+        },
+    ),
+    Golden(
+        added_bots,
+        "`v` of a record: a process does not serve one of a newer version, and says so",
+        {
+            "bots:added": (
+                "hash",
+                {
+                    "7": '{"v": 1, "token": "gAAA", "bot": "tenants:h\\u00e9", "username": "ann_bot", "added_ms": 5, '
+                    '"is_removed": false}',
+                    "8": '{"v": 1, "token": "", "bot": "", "username": "", "added_ms": 0, "is_removed": true}',
+                },
+            ),
+            "bots:changes": ("string", "2"),
         },
     ),
     Golden(

@@ -25,6 +25,7 @@ DEFAULTS = {
     "BOT_ARGS": "",
     "SCHEDULES": None,
     "BOTS": None,
+    "BOTS_KEY": None,
     "REDIS_URL": "redis://127.0.0.1:6379/0",
     "REDIS_CA": None,
     "SENTINEL_MASTER": None,
@@ -214,6 +215,8 @@ def test_sentinel_needs_its_master():
     [
         ("BOT_TOKEN", "HUNTER2"),
         ("BOT_TOKEN", "12 3:HUNTER2"),
+        ("BOTS_KEY", "HUNTER2"),
+        ("BOTS_KEY", "HUNTER2" * 6 + "x=,HUNTER2"),
         ("WEBHOOK_SECRET", "HUNTER2 with blanks"),
         ("WEBHOOK_SECRET", "HUNTER2" * 40),
         ("REDIS_URL", "http://:HUNTER2@host:1/0"),
@@ -307,7 +310,7 @@ def test_building_and_importing_read_nothing(monkeypatch, tmp_path):
 def test_the_documentation_is_the_class():
     assert [row.name for row in rows().values()] == list(DEFAULTS)
     assert all(row.meaning and row.allowed for row in rows().values())
-    assert {row.name for row in rows().values() if row.secret} == {"BOT_TOKEN", "WEBHOOK_SECRET"}
+    assert {row.name for row in rows().values() if row.secret} == {"BOT_TOKEN", "BOTS_KEY", "WEBHOOK_SECRET"}
     assert (ROOT / ".env.example").read_text() == env_example(), "chatlanes settings env > .env.example"
     assert (ROOT / "docs" / "settings.md").read_text() == page(), "chatlanes settings page > docs/settings.md"
     assert set(GROUPS) <= set(rows())

@@ -474,12 +474,13 @@ def test_bot_is_found_by_the_id_in_the_message_id(tokens: list[str], message_id:
 def test_update_of_an_unknown_bot_stays_in_its_lane(
     lanes: Lanes, redis: Redis, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(update, "logger", logging.getLogger("refusals"))
+    monkeypatch.setattr(settlement, "logger", logging.getLogger("refusals"))
+    monkeypatch.setattr(settlement, "bots", lambda: Bots([]))
     delivery = delivered(lanes)
     with pytest.raises(Retry) as raised_error:
-        update.park_unknown(delivery.id, delivery)
+        settlement.end_unserved(delivery.id, delivery)
     assert (state_of(redis, 1), state_of(redis, 2)) == ("delayed", "waiting")
-    assert raised_error.value.when == update.UNKNOWN_BOT_AGAIN_AFTER_S
+    assert raised_error.value.when == settlement.UNKNOWN_BOT_AGAIN_AFTER_S
     assert "1:1 belongs to a bot whose token this worker does not have" in caplog.text
     assert not is_held(delivery)
 

@@ -11,6 +11,7 @@ import pytest
 from celery_lanes.protocol import connect
 from chatlanes.settings import Settings, load
 from chatlanes.updates import deployments
+from chatlanes.updates.added_bots import new_key
 from chatlanes.updates.deployments import Announcement, ForeignDeployment, Presence
 
 TOKEN, OTHER_TOKEN = "123456:SECRET-part_of-the_TOKEN", "7890:SECRET-part_of-the_OTHER"
@@ -133,3 +134,17 @@ def test_deployment_starts_without_redis(tmp_path: Path) -> None:
     presence = Presence("worker", away)
     presence.enter()
     presence.leave()
+
+
+def test_processes_of_added_bots_are_one_deployment(redis_url: str) -> None:
+    # Given a worker of added bots alone
+    key = new_key()
+    added = load({"BOTS_KEY": key, "REDIS_URL": redis_url}, env_file=None)
+    Presence("worker", added)._announce()
+    # Then a poller with a bot of its own belongs to it, and a deployment without the key does not
+    Presence("poller", load({"BOTS_KEY": key, "BOT_TOKEN": TOKEN, "REDIS_URL": redis_url}, env_file=None)).enter()
+    other = Presence("worker", load({"BOT_TOKEN": OTHER_TOKEN, "REDIS_URL": redis_url}, env_file=None))
+    assert sorted(each.bots for each in other._announce().values()) == [[0], [0, 123456]]
+    assert "another deployment, of bot any that is added (worker x)" in deployments.sentence(
+        "x:1", announced(0, fills="updates")
+    )

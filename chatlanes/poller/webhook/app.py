@@ -12,9 +12,10 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from ipaddress import ip_network
+from threading import Thread
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -26,7 +27,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chatlanes.poller.factory import check
-from chatlanes.poller.webhook.intake import HookIntake, NotDurableError
+from chatlanes.poller.webhook.intake import HookIntake, NotDurableError, SharedAppends
 from chatlanes.poller.webhook.validation import (
     MOST_BYTES,
     Rejection,
@@ -36,6 +37,8 @@ from chatlanes.poller.webhook.validation import (
     update_of,
 )
 from chatlanes.settings import Settings, SettingsError, secret_from
+from chatlanes.settings.bots import AddedBot
+from chatlanes.updates.added_bots import LOOK_EVERY_S, Followed, Registry
 from chatlanes.updates.connection import connect_to
 
 log = logging.getLogger("poller")
@@ -50,13 +53,15 @@ READY_EVERY_S = 1.0
 BODY_WITHIN_S = 10.0
 #: Telegram follows this instead of its own pauses, which double up to a minute or two.
 RETRY_AFTER_S = 2
+#: The threads, and connections to Redis, on which the updates of all added bots are appended.
+SHARED_THREADS = 8
 #: The rate of RateLimitedLog.
 LOG_EVERY_S = 30.0
 
 
-def receiver_of(settings: Settings) -> tuple[ASGIApp, list[Hook]]:
+def receiver_of(settings: Settings) -> tuple[ASGIApp, Hooks]:
     """The app, and its hooks, one for each bot. Raises SettingsError."""
-    hooks = [hook_of(bot) for bot in settings.served]
+    hooks = Hooks(settings)
     client = connect_to(settings, READY_WITHIN_S)
 
     def is_ready() -> bool:
@@ -76,9 +81,17 @@ def receiver_of(settings: Settings) -> tuple[ASGIApp, list[Hook]]:
         return PlainTextResponse("Redis does not answer\n", 503)
 
     health = [Route("/healthz", healthz), Route("/readyz", readyz)]
-    app = Starlette(routes=[*(Route(hook.path, hook, methods=["POST"]) for hook in hooks), *health])
+    app = Starlette(routes=health)
     app.router.redirect_slashes = False  # Telegram follows no redirect
-    return CloseUnread(app), hooks
+
+    async def with_hooks(scope: Scope, receive: Receive, send: Send) -> None:
+        hook = hooks.at(scope["path"]) if scope["type"] == "http" else None
+        if hook is not None and scope["method"] != "POST":
+            await _answer(send, 405, "Method Not Allowed", [(b"allow", b"POST")])
+        else:
+            await (hook or app)(scope, receive, send)
+
+    return CloseUnread(with_hooks), hooks
 
 
 def webhook(app: ASGIApp, settings: Settings) -> ASGIApp:
@@ -90,19 +103,68 @@ def webhook(app: ASGIApp, settings: Settings) -> ASGIApp:
     """
     for bot in settings.served:
         check(bot)
-    hooks = {hook.path: hook for hook in map(hook_of, settings.served)}
+    hooks = Hooks(settings)
 
     async def with_webhook(scope: Scope, receive: Receive, send: Send) -> None:
         is_post = scope["type"] == "http" and scope["method"] == "POST"
-        await (hooks.get(scope["path"], app) if is_post else app)(scope, receive, send)
+        await ((hooks.at(scope["path"]) if is_post else None) or app)(scope, receive, send)
 
     return with_webhook
 
 
-def hook_of(bot: Settings) -> Hook:
+def hook_of(bot: Settings, shared: SharedAppends | None = None) -> Hook:
     """Raises SettingsError."""
     networks = tuple(map(ip_network, bot.webhook_networks or ()))
-    return Hook(bot.bot_name, path_of(bot), RequestValidator(secret_of(bot).encode(), networks), HookIntake(bot))
+    validator = RequestValidator(secret_of(bot).encode(), networks)
+    return Hook(bot.bot_name, path_of(bot), validator, HookIntake(bot, shared))
+
+
+class Hooks:
+    """The hooks of all bots by their paths. With BOTS_KEY a thread follows the bots that are added and removed."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises SettingsError."""
+        self._static = {hook.path: hook for hook in map(hook_of, settings.served)}
+        self._added: dict[str, Hook] = {}
+        self._known: dict[int, tuple[AddedBot, Hook]] = {}
+        if settings.bots_key is None:
+            return
+        path_of(AddedBot.of(settings, "1:unused", settings.bot))  # raises
+        self._shared = [SharedAppends(settings) for _ in range(SHARED_THREADS)]
+        self._followed = Followed(Registry.connect(settings))
+        self._follow()
+        Thread(target=self._follow_on, name="added bots", daemon=True).start()
+
+    def at(self, path: str) -> Hook | None:
+        return self._static.get(path) or self._added.get(path)
+
+    def __iter__(self) -> Iterator[Hook]:
+        return iter([*self._static.values(), *self._added.values()])
+
+    def give_up(self) -> None:
+        """Ends every wait for Redis."""
+        for hook in self:
+            hook.intake.give_up()
+
+    def _follow(self) -> None:
+        if not self._followed.look():
+            return
+        known, self._known = self._known, {}
+        for bot_id, bot in self._followed.served.items():
+            of, hook = known.get(bot_id, (None, None))
+            if hook is None or of is not bot:
+                hook = hook_of(bot, self._shared[bot_id % SHARED_THREADS])
+            self._known[bot_id] = bot, hook
+        self._added = {hook.path: hook for _, hook in self._known.values()}
+        log.info("receiving for %d added bots", len(self._added))
+
+    def _follow_on(self) -> None:
+        while True:
+            time.sleep(LOOK_EVERY_S)
+            try:
+                self._follow()
+            except Exception:  # if this thread died, no bot could be added
+                log.exception("added bots: an error in chatlanes; the thread continues")
 
 
 def path_of(bot: Settings) -> str:
@@ -130,6 +192,12 @@ def secret_of(bot: Settings) -> str:
     if bot.webhook_secret is not None:
         return bot.webhook_secret.get_secret_value()
     return secret_from(bot.token)
+
+
+def webhook_of(bot: Settings) -> dict[str, object]:
+    """The parameters of setWebhook for this bot. Raises SettingsError."""
+    kinds = {} if bot.allowed_updates is None else {"allowed_updates": bot.allowed_updates}
+    return {"url": url_of(bot), "secret_token": secret_of(bot), **kinds}
 
 
 @dataclass

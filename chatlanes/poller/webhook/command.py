@@ -19,15 +19,18 @@ from typing import Any
 import click
 from redis.exceptions import RedisError
 
+from celery_lanes.errors import complaint
 from chatlanes.logs.foreign_text import one_line
 from chatlanes.poller.bot_api import Telegram, TelegramTroubleError, TokenRefusedError
 from chatlanes.poller.factory import check, intake_of
 from chatlanes.poller.program import given_log_options, log_options, run
 from chatlanes.poller.runtime import Stop, Stopping
-from chatlanes.poller.webhook.app import path_of, receiver_of, secret_of, url_of
+from chatlanes.poller.webhook.app import path_of, receiver_of, url_of, webhook_of
 from chatlanes.poller.webhook.intake import REDIS_ANSWERS_WITHIN_S
 from chatlanes.poller.webhook.serving import CannotListenError, describe, listener, serve
 from chatlanes.settings import Settings, SettingsError
+from chatlanes.settings.bots import AddedBot
+from chatlanes.updates.added_bots import served_now
 from chatlanes.updates.deployments import present
 
 log = logging.getLogger("poller")
@@ -62,7 +65,7 @@ def webhook(ctx: click.Context, workers: int, descriptor: int | None) -> None:
         run(partial(receive, workers=workers, descriptor=descriptor), traced="receiver")
 
 
-_bot = click.option("--bot", metavar="NAME", help="A bot in BOTS. Default: all of them.")
+_bot = click.option("--bot", metavar="NAME", help="A bot in BOTS, or the id of an added one. Default: all bots.")
 _drop_pending = click.option("--drop-pending", is_flag=True, help="Delete the updates that wait at Telegram.")
 
 
@@ -77,13 +80,8 @@ def set_webhook(bot: str | None, drop_pending: bool, max_connections: int | None
     """Tell Telegram to send updates to WEBHOOK_URL."""
 
     def wanted(settings: Settings) -> dict[str, object]:
-        options = {"max_connections": max_connections, "allowed_updates": settings.allowed_updates}
-        return {
-            "url": url_of(settings),
-            "secret_token": secret_of(settings),
-            "drop_pending_updates": drop_pending,
-            **{name: value for name, value in options.items() if value is not None},
-        }
+        most = {} if max_connections is None else {"max_connections": max_connections}
+        return {**webhook_of(settings), "drop_pending_updates": drop_pending, **most}
 
     run(partial(_call_telegram, bot_name=bot, method="setWebhook", wanted=wanted))
 
@@ -128,11 +126,15 @@ def _begin(settings: Settings, stop: Stop, workers: int) -> int:
     for bot in settings.served:
         check(bot)
     paths = [path_of(bot) for bot in settings.served]
+    if settings.bots_key is not None:
+        added = AddedBot.of(settings, "1:unused", settings.bot)
+        check(added)
+        paths.append(path_of(added).removesuffix(added.bot_name) + "<id of an added bot>")
     with (
         listener(settings.webhook_host, settings.webhook_port) as listening,
         present("receiver", settings, stop.run),
     ):
-        stop.run(lambda: _check_redis(settings.served[0]))
+        stop.run(lambda: _check_redis(next(iter(settings.served), AddedBot.of(settings, "1:unused", settings.bot))))
         log.info("receiving on %s at %s", describe(listening), ", ".join(paths))
         if workers == 1:
             return _serve(settings, stop, listening)
@@ -151,7 +153,7 @@ def _check_redis(settings: Settings) -> None:
 
 def _serve(settings: Settings, stop: Stop, listening: socket.socket) -> int:
     app, hooks = receiver_of(settings)
-    serve(app, listening, list(settings.webhook_trusted_proxies), stop, [hook.intake.give_up for hook in hooks])
+    serve(app, listening, list(settings.webhook_trusted_proxies), stop, [hooks.give_up])
     for hook in hooks:
         hook.intake.progress.log(None)
     log.info("stopped")
@@ -247,9 +249,15 @@ def _call_telegram(
     wanted: Callable[[Settings], dict[str, object]] = lambda _: {},
 ) -> int:
     """For each bot, calls the method, if any, and shows the resulting webhook. Raises Stopping."""
-    chosen = [bot for bot in settings.served if bot_name in (None, bot.bot_name)]
+    try:
+        served = (*settings.served, *served_now(settings))
+    except RedisError as error:
+        return _fail(f"Redis does not answer: {complaint(error)}. Its added bots are not known", 1)
+    chosen = [bot for bot in served if bot_name in (None, bot.bot_name)]
+    if not chosen and bot_name is None:
+        return _fail("no bot is served: set BOT_TOKEN or BOTS, or add one with `chatlanes lanes bots add`", 2)
     if not chosen:
-        return _fail(f"--bot {bot_name}: BOTS names {', '.join(bot.bot_name for bot in settings.served)}", 2)
+        return _fail(f"--bot {bot_name}: BOTS names {', '.join(bot.bot_name for bot in served)}", 2)
     codes = [_call_for(bot, stop, method, wanted) for bot in chosen]
     return max(codes)
 

@@ -27,7 +27,8 @@ from chatlanes.poller.filter import Filter
 from chatlanes.poller.progress import Progress
 from chatlanes.poller.runtime import SerialExecutor
 from chatlanes.settings import Settings
-from chatlanes.updates.intake import Intake
+from chatlanes.settings.bots import AddedBot
+from chatlanes.updates.intake import Channel, Intake
 
 log = logging.getLogger("poller")
 
@@ -70,6 +71,8 @@ class GroupCommit:
     on_appended: Callable[[Appended], None]
     #: The name of the thread that waits for Redis.
     name: str = "appends"
+    #: The thread of several bots. None: one of its own.
+    shared: SerialExecutor | None = None
 
     _waiting: list[PendingUpdate] = field(default_factory=list, init=False)
     _committing: list[PendingUpdate] = field(default_factory=list, init=False)
@@ -81,7 +84,7 @@ class GroupCommit:
 
     def __post_init__(self) -> None:
         # Its thread is a daemon, so that a Redis that does not answer cannot delay the exit.
-        self._thread = SerialExecutor(self.name)
+        self._thread = self.shared or SerialExecutor(self.name)
 
     async def add(self, update: Any) -> None:
         """Returns when Redis holds the update durably. Raises NotDurableError."""
@@ -172,15 +175,33 @@ class GroupCommit:
         )
 
 
+class SharedAppends:
+    """A thread and a connection to Redis for the appends of several bots. The connection is made on first use."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.thread = SerialExecutor("appends")
+        self._settings = settings
+        self._channel: Channel | None = None
+
+    def channel(self) -> Channel:
+        """Runs on the thread. Raises RedisError, ServerUnfit."""
+        self._channel = self._channel or Channel(self._settings, REDIS_ANSWERS_WITHIN_S)
+        return self._channel
+
+
 class HookIntake:
     """The intake of one bot, in one process. Everything except `_append` runs on the event loop."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, shared: SharedAppends | None = None) -> None:
         self._settings = settings
+        self._shared = shared
         self._filtering = Filter(settings)
         self._intake: Intake | None = None
         self._commits = GroupCommit(
-            self._append, self._appended, thread_of(settings.bot_name) if settings.bot_name else "appends"
+            self._append,
+            self._appended,
+            thread_of(settings.bot_name) if settings.bot_name else "appends",
+            shared.thread if shared else None,
         )
         self._pending = 0
         self._read_at_s = float("-inf")
@@ -215,9 +236,7 @@ class HookIntake:
     def _append(self, updates: list[Any]) -> Appended:
         """Runs on the thread of the commits, one at a time. Raises RedisError, ServerUnfit."""
         if self._intake is None:
-            settings = self._settings
-            telegram = Telegram(settings.bot_api_url, settings.token, answer_within_s=TELEGRAM_ANSWERS_WITHIN_S)
-            self._intake = intake_of(settings, REDIS_ANSWERS_WITHIN_S, telegram)
+            self._intake = self._made()
         wanted = self._filtering.admitted(updates)
         kept = set(map(id, wanted))
         dropped = [update for update in updates if id(update) not in kept]
@@ -227,6 +246,14 @@ class HookIntake:
         if updates:
             self.progress.count(updates, len(dropped), appended)
         return appended
+
+    def _made(self) -> Intake:
+        """Raises RedisError, ServerUnfit."""
+        settings = self._settings
+        if self._shared and isinstance(settings, AddedBot):
+            return Intake(self._shared.channel(), settings, settings.own_name)
+        telegram = Telegram(settings.bot_api_url, settings.token, answer_within_s=TELEGRAM_ANSWERS_WITHIN_S)
+        return intake_of(settings, REDIS_ANSWERS_WITHIN_S, telegram)
 
     def _appended(self, appended: Appended) -> None:
         self._pending = appended.pending

@@ -1,0 +1,212 @@
+"""Adds and removes bots while the deployment runs: every process serves the change within 5 s, without a restart.
+
+    import chatlanes.bots
+
+    chatlanes.bots.add("123456:AA…", bot="tenants:handle")
+    chatlanes.bots.list()
+    chatlanes.bots.remove(123456)
+
+Needs BOTS_KEY, REDIS_URL and the other settings of the deployment, and waits for Redis and Telegram: call it with
+`asyncio.to_thread` in coroutines. A token is stored only sealed, and no result or error contains it.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from chatlanes.poller.bot_api import Telegram, TelegramTroubleError, TokenRefusedError
+from chatlanes.settings import Settings, checks, load
+from chatlanes.settings.bots import AddedBot
+from chatlanes.settings.imports import BotImportError, ImportPathError, import_object
+from chatlanes.updates.added_bots import NotOpenedError, Record, Registry, now_ms, read_record
+
+__all__ = ["AddError", "Added", "add", "list", "remove", "rotate"]
+
+ANSWER_WITHIN_S = 10.0
+
+
+class AddError(Exception):
+    """The bot was not added or removed. One sentence that says what to do."""
+
+
+class Added(NamedTuple):
+    """An added bot. `added_ms`: when `add` was called last, in ms of Unix time. `is_new`: False in the result of `add`
+    if it was added before, with the same token and `bot`.
+    """
+
+    id: int
+    username: str
+    bot: str
+    added_ms: int
+    is_new: bool = True
+
+
+def add(token: str, bot: str | None = None, *, settings: Settings | None = None) -> Added:
+    """Add a bot to the deployment. It has the deployment's settings, and the handler `bot` (by default that of BOT).
+
+    If it was added before, its token and `bot` are replaced, so a handler that runs again may call this again. With
+    WEBHOOK_URL its webhook is set at Telegram.
+
+    Args:
+        token: From @BotFather, or from `getManagedBotToken`.
+        bot: The import path of its handler, `module:attribute` or a file, as in the setting BOT.
+        settings: Those of the deployment; by default from the environment and `.env`.
+
+    Raises:
+        AddError: The token is malformed, Telegram refuses it or does not answer, `bot` cannot be imported, or
+            BOT_TOKEN or BOTS has this bot. Nothing was stored.
+        SettingsError: A setting is wrong or missing, such as BOTS_KEY.
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    settings = settings or load()
+    token = token.strip()
+    bot_id, path = _checked_token(token), _checked_path(bot or settings.bot)
+    if any(each.bot_token and each.bot_id == bot_id for each in settings.served):
+        raise AddError(f"bot {bot_id} is served already, by BOT_TOKEN or BOTS: remove it there before it is added")
+    with closing(Registry.connect(settings)) as registry:
+        known = _known(registry, bot_id, registry.stored(bot_id))
+        username = _asked(AddedBot.of(settings, token, path))
+        record = Record(registry.seals.seal(token), path, username, now_ms())
+        # If the process dies before this, Telegram may have the webhook, and a second call adds the bot.
+        registry.put(bot_id, record)
+    is_new = known is None or (known.token, known.bot) != (token, path)
+    return Added(bot_id, username, path, record.added_ms, is_new)
+
+
+def remove(bot: int | str, *, drop: bool = False, settings: Settings | None = None) -> bool:
+    """Remove an added bot: it is polled no more, its webhook is deleted, and none of its updates is run. Returns False
+    if it was not added.
+
+    Args:
+        bot: Its id, or its token.
+        drop: What waits in its lanes is settled unrun, and so are its timers when they are due. By default it is kept,
+            and runs when the bot is added again.
+        settings: Those of the deployment; by default from the environment and `.env`.
+
+    Raises:
+        AddError: `bot` is neither an id nor a token.
+        SettingsError: A setting is wrong or missing, such as BOTS_KEY.
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    settings = settings or load()
+    digits = str(bot).partition(":")[0]
+    if not digits.isdecimal():
+        raise AddError("name the bot by its id, the digits of its token")
+    bot_id = int(digits)
+    with closing(Registry.connect(settings)) as registry:
+        stored = registry.stored(bot_id)
+        known = _known(registry, bot_id, stored)
+        is_there = stored is not None and (known is not None or not _is_removed(bot_id, stored))
+        if is_there or drop:
+            registry.remove(bot_id, drop=drop)
+    if known is not None and settings.webhook_url:
+        _delete_webhook(known)
+    return is_there
+
+
+def list(*, settings: Settings | None = None) -> tuple[Added, ...]:  # noqa: A001 - named as the command
+    """The added bots, by their ids. Raises AddError for a record of a newer release, SettingsError and
+    redis.exceptions.RedisError.
+    """
+    settings = settings or load()
+    with closing(Registry.connect(settings)) as registry:
+        records = _records(registry)
+    return tuple(Added(bot_id, each.username, each.bot, each.added_ms) for bot_id, each in records.items())
+
+
+def rotate(*, settings: Settings | None = None) -> int:
+    """Seal every token with the first key of BOTS_KEY, so that the other keys can be deleted. Returns their number.
+
+    Raises:
+        AddError: A token was sealed with a key that BOTS_KEY has not. The others are sealed.
+        SettingsError: A setting is wrong or missing.
+        redis.exceptions.RedisError: Redis does not answer.
+    """
+    settings = settings or load()
+    problems = []
+    with closing(Registry.connect(settings)) as registry:
+        records = _records(registry)
+        for bot_id in records:
+            try:
+                registry.seal_again(bot_id)
+            except NotOpenedError as error:
+                problems.append(str(error))
+    if problems:
+        raise AddError("\n".join(problems))
+    return len(records)
+
+
+def _checked_token(token: str) -> int:
+    """The bot's id."""
+    try:
+        return int(checks.bot_token(token).partition(":")[0])
+    except ValueError:
+        problem = "the token (its value is secret and not shown) is not <digits>:<letters>, as @BotFather gives it"
+    raise AddError(problem)  # outside of the except block: its error might show the token
+
+
+def _checked_path(path: str) -> str:
+    try:
+        checks.bot_path(path)
+    except ValueError:
+        raise AddError(f"bot={checks.shown(path)}: allowed is module:attribute, such as mybot:handle") from None
+    if path.endswith(".py"):
+        if not Path(path).is_file():
+            raise AddError(f"bot={checks.shown(path)}: there is no such file")
+        return path
+    try:
+        import_object("bot", path, BotImportError)
+    except ImportPathError as error:
+        raise AddError(str(error)) from error.__cause__
+    return path
+
+
+def _records(registry: Registry) -> dict[int, Record]:
+    try:
+        return registry.records()
+    except NotOpenedError as error:
+        raise AddError(str(error)) from None
+
+
+def _known(registry: Registry, bot_id: int, stored: bytes | None) -> AddedBot | None:
+    """None: it is not stored, was removed, or its token cannot be opened."""
+    try:
+        return None if stored is None else registry.settings_of(bot_id, stored)
+    except NotOpenedError:
+        return None
+
+
+def _is_removed(bot_id: int, stored: bytes) -> bool:
+    try:
+        return read_record(bot_id, stored).is_removed
+    except NotOpenedError:
+        return False
+
+
+def _asked(bot: AddedBot) -> str:
+    """The username of the bot, whose webhook is then set if there is a WEBHOOK_URL."""
+    with closing(Telegram(bot.bot_api_url, bot.token, answer_within_s=ANSWER_WITHIN_S)) as telegram:
+        try:
+            username = telegram.username()
+            if bot.webhook_url:
+                from chatlanes.poller.webhook.app import webhook_of  # a deployment that polls does not import it
+
+                telegram.call("setWebhook", webhook_of(bot))
+            return username
+        except TokenRefusedError:
+            problem = (
+                f"Telegram refuses the token of bot {bot.bot_id}: take the current one from @BotFather, or from "
+                "getManagedBotToken"
+            )
+        except TelegramTroubleError as error:
+            problem = f"Telegram: {error}; nothing was added: try again"
+    raise AddError(problem)
+
+
+def _delete_webhook(bot: AddedBot) -> None:
+    """As far as Telegram still accepts the token."""
+    telegram = Telegram(bot.bot_api_url, bot.token, answer_within_s=ANSWER_WITHIN_S)
+    with closing(telegram), suppress(TokenRefusedError, TelegramTroubleError):
+        telegram.call("deleteWebhook")
