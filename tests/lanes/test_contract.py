@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 import redis
 from billiard.pool import ApplyResult, Pool
-from celery import Celery, bootsteps, signals
+from celery import Celery, beat, bootsteps, signals
+from celery.app.amqp import AMQP, Queues
+from celery.app.routes import Router
 from celery.app.task import Context, Task
 from celery.concurrency import asynpool
 from celery.concurrency.asynpool import AsynPool
@@ -86,6 +88,10 @@ NAMES = [
     (state, "revoked task_ready", "request.py"),
     (signals, "worker_shutdown", "install.py"),
     (bootsteps, "StartStopStep", "install.py"),
+    (AMQP, "queues_cls Router Queues routes", "install.py: _route_by_lanes"),
+    (Queues, "select select_add add", "routing.py: LaneQueues"),
+    (Router, "route query_router lookup_route", "routing.py: LaneRouter"),
+    (beat, "_evaluate_entry_args _evaluate_entry_kwargs", "beat.py"),
     (redis.Redis, "parse_response", "connection.py: PolledConnection.read"),
     (redis.Connection, "send_command can_read disconnect", "connection.py: PolledConnection"),
 ]
@@ -113,6 +119,10 @@ SIGNATURES = [
     (stock.Channel._on_connection_disconnect, "self connection"),
     (stock.Channel._create_client, "self asynchronous"),
     (AsynPool._flush_writer, "self proc writer"),
+    (Router.route, "self name args task_type"),  # options and kwargs are left out below
+    (Router.query_router, "self router task args task_type"),
+    (Router.lookup_route, "self name args task_type"),
+    (Queues.select, "self include"),
     (redis.Connection.can_read, "self timeout"),
 ]
 

@@ -21,7 +21,7 @@ from tests.support.worker import CELERY, environment
 
 
 def test_a_lane_queue_refuses_a_message_without_lane_keys(lab: Lab) -> None:
-    with pytest.raises(lanes.PublishRefused, match="pass the keys that order the message"):
+    with pytest.raises(lanes.PublishRefused, match="or pass the keys that order the message"):
         lab.app.tasks["run"].apply_async(queue=LANE_QUEUES[0])
     assert lab.client.keys("lanes:*") + lab.client.keys("orders.*") == []
 
@@ -34,8 +34,9 @@ def test_celery_call_publishes_with_the_keys_of_its_route_only(make_lab: LabMake
     refused = call(make_lab(), "--queue", LANE_QUEUES[0])
     assert refused.returncode == 1
     assert refused.stderr == (
-        f"Error: '{LANE_QUEUES[0]}' is a lane queue: pass the keys that order the message, headers=lanes.headers([…]), "
-        "to apply_async or in task_routes; an empty list means no order\n"
+        f"Error: '{LANE_QUEUES[0]}' is a lane queue: give the task a lane (@app.task(lane=…)), or pass the keys that "
+        "order the message, headers=lanes.headers([…]), to apply_async or in task_routes; an empty list means no "
+        "order\n"
     )
     routed = make_lab(task_routes={"run": {"queue": LANE_QUEUES[0], "headers": lanes.headers(["calls"])}})
     called = call(routed)

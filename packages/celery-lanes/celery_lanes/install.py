@@ -25,6 +25,7 @@ from celery_lanes.monitoring import log_filters
 from celery_lanes.monitoring.events import GatherEvents, show_events_in_banner
 from celery_lanes.protocol import Store, Texts, check_server, connect_like, use_texts
 from celery_lanes.transport import publish, release_5_6
+from celery_lanes.transport.routing import LaneQueues, LaneRouter
 from celery_lanes.transport.transport import LanesConnection, LanesTransport
 from celery_lanes.words import NEUTRAL, Words
 from celery_lanes.worker.delivery import InterruptListener
@@ -115,6 +116,7 @@ def install(
     use_texts(timer_texts)
     app.amqp.Connection = LanesConnection
     app._pool = app.amqp._producer_pool = None  # those of an app that has connected before
+    _route_by_lanes(app)
     app.send_task = partial(_send_task, app)
     app.lanes = Lanes(app, fast, words, commands)
     app.task_cls = LaneTask if app.task_cls == Celery.task_cls else in_lanes(symbol_by_name(app.task_cls))
@@ -135,6 +137,16 @@ def install(
     import_module("celery_lanes.monitoring.remote_control")
     log_filters.install()
     return app.lanes
+
+
+def _route_by_lanes(app: Celery) -> None:
+    amqp = app.amqp
+    amqp.queues_cls = partial(LaneQueues, app)
+    amqp.Router = lambda queues=None, create_missing=None: LaneRouter(
+        amqp.routes, queues or amqp.queues, app.either("task_create_missing_queues", create_missing), app=app
+    )
+    for made in ("queues", "router"):  # in an app that was used before
+        vars(amqp).pop(made, None)
 
 
 def _send_task(

@@ -79,7 +79,7 @@ def test_an_entry_without_keys_is_refused_and_the_others_are_published(make_lab:
     lab.worker("prefork", 1)
     process = Beats(lab).start("only")
     try:
-        process.tells("'orders.0' is a lane queue: pass the keys that order the message, headers=lanes.headers([…])")
+        process.tells("'orders.0' is a lane queue: give the task a lane (@app.task(lane=…)), or pass the keys")
         until(lambda: lab.count("fired") >= 2 and lab.count("settled") >= 2)
     finally:
         process.end()

@@ -10,7 +10,7 @@ from copy import copy
 from datetime import datetime, timedelta
 from typing import Any
 
-from celery.beat import PersistentScheduler
+from celery.beat import PersistentScheduler, _evaluate_entry_args, _evaluate_entry_kwargs
 from celery.schedules import crontab, schedule
 
 from celery_lanes.protocol import envelope
@@ -24,11 +24,16 @@ class LanesScheduler(PersistentScheduler):
     def apply_async(self, entry: Any, producer: Any = None, advance: bool = True, **kwargs: Any) -> Any:
         number = firing(entry, self.reserve(entry) if advance else self.schedule.get(entry.name, entry))
         headers = entry.options.get("headers") or {}
-        if number is not None and envelope.LANE_KEYS in headers and not headers.get(envelope.ONCE):
+        if number is not None and not headers.get(envelope.ONCE) and (keys := self._keys(entry)) is not None:
             entry = copy(entry)
-            once = {envelope.ONCE: [f"beat {entry.name}", number]}
+            once = {envelope.LANE_KEYS: keys, envelope.ONCE: [f"beat {entry.name}", number]}
             entry.options = {**entry.options, "headers": {**headers, **once}}
         return super().apply_async(entry, producer=producer, advance=False, **kwargs)
+
+    def _keys(self, entry: Any) -> list[str] | None:
+        args, kwargs = _evaluate_entry_args(entry.args), _evaluate_entry_kwargs(entry.kwargs)
+        keys: list[str] | None = self.app.amqp.router.keys(entry.task, args, kwargs, entry.options)
+        return keys
 
 
 def firing(entry: Any, reserved: Any) -> int | None:

@@ -20,10 +20,15 @@ _ONCE_IDS = UUID("8f2b1c52-6a0e-4c7e-9d4b-3a1f5e70c911")
 
 
 def headers(
-    keys: list[str], *, once: tuple[str, int] | None = None, group: Group | None = None, stops: bool = False
+    keys: list[str] | None = None,
+    *,
+    once: tuple[str, int] | None = None,
+    group: Group | None = None,
+    stops: bool = False,
 ) -> dict[str, Any]:
-    """Headers for a message that is ordered by `keys`. Without keys it has no order and runs as soon as possible.
-    There are at most 64 keys of 1 to 256 bytes. Raises PublishRefused.
+    """Headers for a message that is ordered by `keys`. With an empty list it has no order and runs as soon as possible.
+    Without a list, the keys are those of the task's lane. There are at most 64 keys of 1 to 256 bytes. Raises
+    PublishRefused.
 
     `once` is a scope and a number, for example `("shop 7", order_id)`: a second publish with the same pair within 48 h
     is dropped, and its AsyncResult is that of the first, unless you pass a `task_id`. Consecutive messages with the
@@ -31,7 +36,8 @@ def headers(
     message ends the one that is first in each of its lanes: see NewMessage.
     Use: `task.apply_async(args, queue="orders.0", headers=lanes.headers(["customer:9"]))`.
     """
-    check_lanes(keys)
+    if keys is not None:
+        check_lanes(keys)
     remembered = None if once is None else list(check_once(once))
     found: dict[str, Any] = {envelope.LANE_KEYS: keys, envelope.ONCE: remembered}
     if group is not None:
@@ -65,8 +71,8 @@ def row(queue: str, message: dict[str, Any]) -> NewMessage:
     given = message.get("headers") or {}
     if envelope.LANE_KEYS not in given:
         raise PublishRefused(
-            f"{queue!r} is a lane queue: pass the keys that order the message, headers=lanes.headers([…]), "
-            "to apply_async or in task_routes; an empty list means no order"
+            f"{queue!r} is a lane queue: give the task a lane (@app.task(lane=…)), or pass the keys that order the "
+            "message, headers=lanes.headers([…]), to apply_async or in task_routes; an empty list means no order"
         )
     if given.get("eta") and given.get(envelope.GROUP):
         raise PublishRefused(

@@ -23,6 +23,7 @@ from celery_lanes.errors import Interrupted, LeaseLost, RedisAway
 from celery_lanes.leases import DONE
 from celery_lanes.protocol import Outcome, envelope
 from celery_lanes.runtime import threads
+from celery_lanes.transport.routing import Lane
 from celery_lanes.worker.delivery import Delivery, delivery_of
 from celery_lanes.worker.shutdown import check_is_exception
 
@@ -67,6 +68,8 @@ class LaneTask(Task):
 
     abstract = True
     _is_in_lanes = True
+    #: What its messages are ordered by (transport/routing.py).
+    lane: Lane | None = None
     Request = "celery_lanes.worker.request:LaneRequest"
 
     _trace: SettlingTracer | None = None
