@@ -154,6 +154,20 @@ def _linger(self: Any, _: Any, task_id: str, args: Any, kwargs: dict[str, Any], 
         wait_at(kwargs["lingers"])
 
 
+def keyed(
+    self: Any, lane: str, name: str, gate: str | None = None, fails: int = 0, into: list[str] | None = None
+) -> str:
+    """As `run`, under a name, ordered by an argument (OPTIONS). Returns it; fails at first, or is replaced, if told."""
+    record("start", name)
+    wait_at(gate)
+    if self.request.retries < fails:
+        raise self.retry(countdown=0.01)
+    record("end", name)
+    if into:
+        self.replace(self.s(*into))
+    return lane
+
+
 def compute(self: Any, gate: str) -> None:
     """As `run`, but busy-waits: no other greenlet of the thread runs meanwhile."""
     record("start", self.request.id)
@@ -433,6 +447,7 @@ def batch(self: Any) -> None:
 
 TASKS = (
     run,
+    keyed,
     fail_once,
     fail_once_directly,
     batch,
@@ -459,6 +474,7 @@ TASKS = (
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
+    "keyed": {"lane": "{lane}", "ignore_result": False},
     "fail_once": {"base": Recording},
     "fail_once_directly": {"base": Direct},
     "batch": {"base": Batching},

@@ -11,6 +11,7 @@ import pytest
 from celery.schedules import BaseSchedule, crontab, schedule
 
 import celery_lanes as lanes
+from celery_lanes.protocol import keys
 from celery_lanes.transport.beat import firing
 from tests.support.lab import Lab, LabMaker
 from tests.support.lab_app import LANE_QUEUES
@@ -43,10 +44,15 @@ class Beats:
         return sum(each.log.count("Sending due task") for each in self.running)
 
 
-@pytest.fixture
-def beats(make_lab: LabMaker) -> Iterator[Beats]:
-    schedules = {"each second": entry(headers=lanes.headers(["reports"]))}
-    started = Beats(make_lab(beat_schedule=schedules))
+ENTRIES = {
+    "keys": entry(headers=lanes.headers(["reports"])),
+    "lane": {"task": "keyed", "schedule": 1.0, "args": ["reports", "daily"]},
+}
+
+
+@pytest.fixture(params=ENTRIES)
+def beats(make_lab: LabMaker, request: pytest.FixtureRequest) -> Iterator[Beats]:
+    started = Beats(make_lab(beat_schedule={"each second": ENTRIES[request.param]}))
     yield started
     for process in started.running:
         process.end()
@@ -71,6 +77,7 @@ def test_two_beats_publish_each_firing_once(beats: Beats) -> None:
     # Then there is at most one message for each second, and the others were dropped
     assert lab.count("appended") <= int(lab.client.time()[0]) - began_s + 1
     assert beats.sent() >= lab.count("appended") + 4
+    assert lab.client.exists(keys.lane("reports"))
 
 
 def test_an_entry_without_keys_is_refused_and_the_others_are_published(make_lab: LabMaker) -> None:

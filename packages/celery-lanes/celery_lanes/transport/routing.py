@@ -55,7 +55,7 @@ class LaneRouter(Router):
         routed: dict[str, Any] = super().route(options, name, args, kwargs, task_type)
         if name in _REPEATING:  # in a group, Celery does not route them by the task that they run
             name = kwargs["task"]["task"]
-        task = self.app._tasks.get(name) or task_type
+        task = self._task(name) or task_type
         of_route = routed.pop("lane", None)
         lane = of_route if lane_of(task) is None else lane_of(task)
         headers = routed.get("headers") or {}
@@ -82,11 +82,17 @@ class LaneRouter(Router):
         given = (options.get("headers") or {}).get(envelope.LANE_KEYS)
         if given is not None:
             return list(given)
-        task = self.app._tasks.get(name) or task
+        task = self._task(name) or task
         lane = lane_of(task)
         if lane is None and self.routes:
             lane = (self.lookup_route(name, args, kwargs, options, task) or {}).get("lane")
         return None if lane is None else keys_of(lane, name, task, args or (), kwargs or {})
+
+    def _task(self, name: str) -> Any:
+        """None: this program does not know it. `send_task` may be called before Celery has made the app's tasks."""
+        if name not in self.app._tasks and self.app.autofinalize:
+            self.app.finalize(auto=True)
+        return self.app._tasks.get(name)
 
     def lane_queue(self) -> Queue:
         """Where a message with a lane goes if nothing names a queue: the first lane queue of the app, or its own."""

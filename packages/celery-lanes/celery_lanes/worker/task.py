@@ -23,7 +23,7 @@ from celery_lanes.errors import Interrupted, LeaseLost, RedisAway
 from celery_lanes.leases import DONE
 from celery_lanes.protocol import Outcome, envelope
 from celery_lanes.runtime import threads
-from celery_lanes.transport.routing import Lane
+from celery_lanes.transport.routing import Lane, lane_of
 from celery_lanes.worker.delivery import Delivery, delivery_of
 from celery_lanes.worker.shutdown import check_is_exception
 
@@ -73,6 +73,7 @@ class LaneTask(Task):
     Request = "celery_lanes.worker.request:LaneRequest"
 
     _trace: SettlingTracer | None = None
+    _is_unordered_known = False
 
     @property
     def __trace__(self) -> SettlingTracer | None:
@@ -88,8 +89,23 @@ class LaneTask(Task):
         if delivery is None and self.request.called_directly:
             return super().__call__(*args, **kwargs)
         if delivery is None or delivery.is_started:  # on an ordinary queue, or called by another class's __call__
+            self._warn_if_unordered(delivery)
             return self.run(*args, **kwargs)
         return self.run_leased(delivery, args, kwargs)
+
+    def _warn_if_unordered(self, delivery: Delivery | None) -> None:
+        """A function may have returned None for this message; a template always gives keys."""
+        lane, request = lane_of(self), self.request
+        if delivery or lane is None or callable(lane) or self._is_unordered_known or request.is_eager:
+            return
+        self._is_unordered_known = True
+        queue = (request.delivery_info or {}).get("routing_key")
+        logger.warning(
+            "lanes: %s has a lane, and a message of it came through the ordinary queue %s, in no order: its publisher "
+            "does not know the lane. Import the task there, or name the lane in its task_routes",
+            self.name,
+            queue,
+        )
 
     def run_started(self, *args: Any, **kwargs: Any) -> Any:
         """The task itself, or what its class has instead of Celery's `__call__`."""
@@ -215,6 +231,7 @@ def _leased_call(cls: type[Task]) -> Callable[..., Any]:
     def call(self: LaneTask, *args: Any, **kwargs: Any) -> Any:
         delivery = self.delivery
         if delivery is None or delivery.is_started:
+            self._warn_if_unordered(delivery)
             return cls.__call__(self, *args, **kwargs)
         return self.run_leased(delivery, args, kwargs)
 
