@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NoReturn, Protocol
 
 from celery import Task
 from celery.backends.redis import RedisBackend
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 from celery.states import FAILURE
+from celery.utils import uuid
 from celery.utils.imports import symbol_by_name
 from celery.utils.log import get_task_logger
 from celery.utils.time import maybe_iso8601, maybe_make_aware
@@ -23,7 +25,9 @@ from celery_lanes.errors import Interrupted, LeaseLost, RedisAway
 from celery_lanes.leases import DONE
 from celery_lanes.protocol import Outcome, envelope
 from celery_lanes.runtime import threads
+from celery_lanes.transport import publish
 from celery_lanes.transport.routing import Lane, lane_of
+from celery_lanes.worker import eager
 from celery_lanes.worker.delivery import Delivery, delivery_of
 from celery_lanes.worker.shutdown import check_is_exception
 
@@ -96,7 +100,7 @@ class LaneTask(Task):
     def _warn_if_unordered(self, delivery: Delivery | None) -> None:
         """A function may have returned None for this message; a template always gives keys."""
         lane, request = lane_of(self), self.request
-        if delivery or lane is None or callable(lane) or self._is_unordered_known or request.is_eager:
+        if delivery or lane is None or callable(lane) or self._is_unordered_known:
             return
         self._is_unordered_known = True
         queue = (request.delivery_info or {}).get("routing_key")
@@ -171,7 +175,26 @@ class LaneTask(Task):
     @property
     def delivery(self) -> Delivery | None:
         """The delivery of the current run; None if it did not arrive through a lane."""
+        if self.request.is_eager:
+            return eager.delivery_of(self)
         return delivery_of(self.request, self.app.lanes)
+
+    def apply(
+        self,
+        args: Any = None,
+        kwargs: Any = None,
+        link: Any = None,
+        link_error: Any = None,
+        task_id: str | None = None,
+        *more: Any,
+        headers: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Celery's eager mode. A task runs after those before it in its lanes."""
+        task_id = task_id or publish.id_of(headers) or uuid()
+        run = partial(super().apply, args, kwargs, link, link_error, task_id, *more, headers=headers, **options)
+        keys = self.app.amqp.router.keys(self.name, args, kwargs, {"headers": headers}, self)
+        return run() if keys is None else eager.run_in_lanes(task_id, keys, run)
 
     def retry(
         self,
@@ -188,7 +211,7 @@ class LaneTask(Task):
         `countdown` seconds or until `eta`. Its arguments and options stay as they are.
         """
         delivery = self.delivery
-        if delivery is None:
+        if delivery is None or self.request.is_eager:
             return super().retry(args, kwargs, exc, throw, eta, countdown, max_retries, **options)
         if max_retries is not None:
             self.override_max_retries = max_retries  # which autoretry_for reads
