@@ -19,11 +19,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 README = (ROOT / "packages/celery-lanes/README.md").read_text()
 BLOCKS = re.findall(r"^```python\n# (?:at the end of )?(\S+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 
-#: What the task of the README leaves out: it notes its start and its end.
-CHARGE = """def charge(order):
+#: Added to the task of the README: it notes its start and its end.
+CHARGE = """
     with open("charged", "a") as file:
         for what in ("start", "end"):
-            print(what, order["customer"], order["number"], file=file, flush=True)
+            print(what, customer, total, file=file, flush=True)
 """
 CUSTOMERS, ORDERS = 3, 10
 EXPECTED = {
@@ -58,7 +58,7 @@ def blocks(redis_url: str) -> list[tuple[str, str]]:
     """(file, text) of the README's Python, with the server of the test."""
     assert README.count("redis://localhost/0") == 2
     fits = ((file, text.replace("redis://localhost/0", redis_url)) for file, text in BLOCKS)
-    return [(file, re.sub(r"def charge\(order\): \.\.\.\n", lambda _: CHARGE, text)) for file, text in fits]
+    return [(file, re.sub(r"(?<=pays \{total\}\"\))\n", lambda _: CHARGE, text)) for file, text in fits]
 
 
 def succeeds(installed: Installed, *words: str, at: Path) -> str:
@@ -70,7 +70,7 @@ def succeeds(installed: Installed, *words: str, at: Path) -> str:
 def check_worker_runs_in_order(alone: Installed, start: Start, folder: Path, pool: str) -> None:
     """Given published orders: a worker charges them, each customer's one after the other."""
     status = succeeds(alone, "celery", "-A", "shop", "lanes", "status", at=folder)
-    assert re.search(rf"^orders +{CUSTOMERS * ORDERS} ", status, re.MULTILINE)
+    assert re.search(rf"^celery +{CUSTOMERS * ORDERS} ", status, re.MULTILINE)
     worker = start("celery", "-A", "shop", "worker", "-P", pool, "-c", "4", "-l", "INFO", at=folder)
     charged = folder / "charged"
     most = 2 * CUSTOMERS * ORDERS
@@ -81,7 +81,7 @@ def check_worker_runs_in_order(alone: Installed, start: Start, folder: Path, poo
     worker.stop()
     assert "not applied" not in worker.log  # each piece of fast/ fits without the extra too
     status = succeeds(alone, "celery", "-A", "shop", "lanes", "status", at=folder)
-    assert re.search(r"^orders +0 ", status, re.MULTILINE)
+    assert re.search(r"^celery +0 ", status, re.MULTILINE)
 
 
 def test_only_what_it_needs_is_installed(alone: Installed, tmp_path: Path) -> None:
@@ -102,17 +102,18 @@ def test_the_example_of_the_readme(alone: Installed, start: Start, redis_url: st
     (file, shop), (_, publish), *_ = blocks(redis_url)
     (tmp_path / file).write_text(shop)
     # When each customer orders, in turn
-    imports, _, rest = publish.partition("\n\n")
-    repeated = re.sub(r"^order = .*\n", "", rest)
-    orders = [{"customer": customer, "number": number} for number in range(ORDERS) for customer in range(CUSTOMERS)]
-    code = f"{imports}\nfor order in {orders}:\n{indent(repeated, '    ')}"
+    imports, _, call = publish.partition("\n\n")
+    call = call.replace("9, total=20", "customer, total=total")
+    assert "total=total" in call
+    orders = [(customer, total) for total in range(ORDERS) for customer in range(CUSTOMERS)]
+    code = f"{imports}\nfor customer, total in {orders}:\n{indent(call, '    ')}"
     succeeds(alone, "python", "-c", code, at=tmp_path)
     # Then
     check_worker_runs_in_order(alone, start, tmp_path, pool)
 
 
 def test_the_page_about_lanes_has_the_same_example() -> None:
-    example = README.partition("```python\n")[2].partition("`install` is all")[0]
+    example = README.partition("```python\n")[2].partition("`install` and")[0]
     assert example in (ROOT / "docs/lanes.md").read_text()
 
 
@@ -141,7 +142,7 @@ from orders.views import buy
 with transaction.atomic():
     for number in range({ORDERS}):
         for customer in range({CUSTOMERS}):
-            assert buy(RequestFactory().post("/", dict(customer=customer, number=number))).status_code == 202
+            assert buy(RequestFactory().post("/", dict(customer=customer, total=number))).status_code == 202
 """
     succeeds(alone, "python", "manage.py", "shell", "--no-imports", "-c", code, at=tmp_path)
     # Then

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from celery import Celery
+from celery.contrib.testing.worker import start_worker
 from kombu import Queue
 
 import celery_lanes as lanes
@@ -26,6 +27,15 @@ app.conf.task_queues = [
 @app.task
 def add(a: int, b: int) -> int:
     return a + b
+
+
+@app.task(lane="customer:{customer}")
+def charge(customer: int, total: int) -> int:
+    charged.append(total)
+    return sum(charged)
+
+
+charged: list[int] = []
 
 
 @pytest.fixture
@@ -49,3 +59,10 @@ def test_worker_in_this_process_runs_lanes(celery_worker: Any) -> None:
     assert [task.get(timeout=30) for task in tasks] == [1, 2, 3, 4, 5, 6]
     assert add.delay(1, 2).get(timeout=30) == 3  # on the ordinary queue
     assert gc.get_freeze_count() == 0
+
+
+def test_start_worker_runs_tasks_with_a_lane_in_order() -> None:
+    charged.clear()
+    with start_worker(app, pool="threads", concurrency=4, perform_ping_check=False):
+        charges = [charge.delay(9, total) for total in range(6)]
+        assert [each.get(timeout=30) for each in charges] == [0, 1, 3, 6, 10, 15]

@@ -5,9 +5,11 @@ workers, also when workers die. Promises at least one run of each message.
 
     app = Celery("shop", broker="redis://localhost/0")
     lanes.install(app)
-    app.conf.task_queues = [Queue("orders", queue_arguments=lanes.QUEUE_ARGUMENTS)]
 
-    charge.apply_async((order,), queue="orders", headers=lanes.headers(["customer:9"]))
+    @app.task(lane="customer:{customer}")
+    def charge(customer, total): ...
+
+    charge.delay(9, total=20)
 """
 
 from celery_lanes.errors import (

@@ -1,0 +1,97 @@
+"""Workers for the tests of an app with lanes: real processes, which a test can freeze and kill.
+
+Guarantees that none of a worker's processes is left after `end`, and that they end with the process of the tests.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from celery.app.utils import find_app
+
+from celery_lanes.embedded_server import terminate_with_parent
+from celery_lanes.errors import LanesError
+
+READY = " ready."
+#: Generous: only a failing test waits this long.
+START_WITHIN_S = 60.0
+STOP_WITHIN_S = 10.0
+
+
+class Worker:
+    """`celery -A APP worker` with more `arguments`, in the folder of the tests. Returns when it runs tasks.
+
+    Raises LanesError, with its log, if it does not start.
+    """
+
+    def __init__(self, app: str, arguments: tuple[str, ...], name: str, log_file: Path) -> None:
+        self._log_file = log_file
+        command = [sys.executable, "-m", "celery", "-A", app, "worker", "--loglevel", "INFO", "--concurrency", "2"]
+        command += ["--hostname", f"{name}@%h", "--without-mingle", *arguments]
+        with log_file.open("wb") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONUNBUFFERED": "1"},
+                start_new_session=True,
+                preexec_fn=terminate_with_parent(),
+            )
+        give_up_at = time.monotonic() + START_WITHIN_S
+        while READY not in self.log:
+            if self.process.poll() is not None or time.monotonic() > give_up_at:
+                self.end()
+                raise LanesError(f"the worker of {app} did not start:\n{self.log}")
+            time.sleep(0.02)
+
+    @property
+    def log(self) -> str:
+        """What it has logged and printed."""
+        return self._log_file.read_text(errors="replace")
+
+    def stop(self) -> None:
+        """Warm shutdown, as by a deploy: running tasks finish. Raises subprocess.TimeoutExpired after 10 s."""
+        self.process.terminate()
+        self.process.wait(STOP_WITHIN_S)
+
+    def end(self) -> None:
+        """Stop it, also if it is frozen or hangs."""
+        if self.process.poll() is None:
+            thaw(self)
+            try:
+                self.stop()
+            except subprocess.TimeoutExpired:
+                kill(self)
+
+
+def kill(worker: Worker) -> None:
+    """SIGKILL for all processes of a worker at once, like a power failure."""
+    _signal(worker, signal.SIGKILL)
+    worker.process.wait()
+
+
+def freeze(worker: Worker) -> None:
+    """Stop all processes of a worker, as a suspended machine does. Its leases expire meanwhile."""
+    _signal(worker, signal.SIGSTOP)
+    os.waitpid(worker.process.pid, os.WUNTRACED)
+
+
+def thaw(worker: Worker) -> None:
+    """Continue a frozen worker."""
+    _signal(worker, signal.SIGCONT)
+
+
+def _signal(worker: Worker, number: signal.Signals) -> None:
+    os.killpg(worker.process.pid, number)
+
+
+def forget_connections(app: str) -> None:
+    """Let this process connect to the broker of its environment, even if the app has connected to another one."""
+    found = find_app(app)
+    found._pool = found.amqp._producer_pool = None
+    vars(found.lanes).pop("store", None)
