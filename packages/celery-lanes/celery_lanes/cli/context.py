@@ -109,9 +109,9 @@ class Context:
     @cached_property
     def queues(self) -> list[tuple[str, str]]:
         """(group, queue) of each lane queue of the app."""
-        declared = [
-            each for each in self.app.conf.task_queues or () if (each.queue_arguments or {}).get(LANES_ARGUMENT)
-        ]
+        queues = self.app.amqp.queues
+        queues.add_own()
+        declared = [each for each in queues.values() if (each.queue_arguments or {}).get(LANES_ARGUMENT)]
         return [(group_of(queue.name), queue.name) for queue in declared]
 
     @cached_property

@@ -120,9 +120,13 @@ class LaneQueues(Queues):
 
     def select(self, include: Any) -> Any:
         """Called once when a worker starts, with its queues (-Q) or nothing, before it excludes some (-X)."""
+        self.add_own()
+        return super().select(include)
+
+    def add_own(self) -> None:
+        """Add the queue for lanes, if a task or a route has a lane."""
         if any(_lanes(self._app)):
             self.select_add(self._app.amqp.router.lane_queue())
-        return super().select(include)
 
 
 def _lanes(app: Celery) -> Iterator[Any]:
