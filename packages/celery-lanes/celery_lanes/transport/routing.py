@@ -90,7 +90,7 @@ class LaneRouter(Router):
 
     def _task(self, name: str) -> Any:
         """None: this program does not know it. `send_task` may be called before Celery has made the app's tasks."""
-        if name not in self.app._tasks and self.app.autofinalize:
+        if name not in self.app._tasks and self.app.autofinalize and not self.app.finalized:
             self.app.finalize(auto=True)
         return self.app._tasks.get(name)
 
