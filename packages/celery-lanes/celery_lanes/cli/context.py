@@ -38,6 +38,10 @@ class CommandError(click.ClickException):
         click.echo(visible(self.format_message()), file=sys.stderr)
 
 
+class NoAnswerError(CommandError):
+    """Redis does not answer."""
+
+
 @dataclass
 class Context:
     """One command line. A package that builds on lanes overrides what differs in its apps."""
@@ -216,7 +220,7 @@ def command(
             try:
                 function(ctx.obj, **arguments)
             except RedisError as error:
-                raise CommandError(ctx.obj.no_answer(error)) from None
+                raise NoAnswerError(ctx.obj.no_answer(error)) from None
             except LanesError as error:
                 raise CommandError(str(error)) from None
 

@@ -57,7 +57,7 @@ def list_(lanes: Context, lane: str | None, group: str | None, limit: int, as_js
         last = (inspection.problems(client, record.id) or [{}])[-1]
         error = f"{last.get('type', '')}: {last.get('message', '')}"
         if as_json:
-            click.echo(json.dumps(_as_json(lanes, record, buried_ms[record.id], titles[record.id], last)))
+            echo(json.dumps(_as_json(lanes, record, buried_ms[record.id], titles[record.id], last)))
         else:
             rows.append([record.id, moment(buried_ms[record.id]), with_size(titles[record.id], record), _line(error)])
     if rows:
@@ -88,7 +88,7 @@ def show(lanes: Context, message_id: str, as_json: bool) -> None:
             lanes.words.message: contents[0],
             "collected": contents[1:],
         }
-        click.echo(json.dumps({**run, "lanes": record.lanes, "queue": record.queue}, indent=2))
+        echo(json.dumps({**run, "lanes": record.lanes, "queue": record.queue}, indent=2))
         return
     echo(f"{record.id}  {title}")
     if record.size > 1:
@@ -165,7 +165,7 @@ def _buried(lanes: Context, message_id: str) -> Record:
 def _each(lanes: Context, found: list[Record], verb: Callable[[str], bool], done: str) -> None:
     """Apply `verb` to each message. A message that another command has handled meanwhile is not counted."""
     count = sum(record.size for record in found if verb(record.id))
-    click.echo(f"{done} {_many(lanes, count)}" if found else "nothing is buried")
+    echo(f"{done} {_many(lanes, count)}" if found else "nothing is buried")
 
 
 def _ask(question: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 
 import click
@@ -27,9 +29,27 @@ def one_line(text: str, limit: int) -> str:
     return escaped if len(text) <= limit and len(escaped) <= limit else f"{escaped[:limit]}…"
 
 
+_CAPTURED: ContextVar[list[str] | None] = ContextVar("captured", default=None)
+
+
 def echo(text: str) -> None:
     """Print a text that may contain anything, such as the message of an error."""
-    click.echo(visible(text))
+    captured = _CAPTURED.get()
+    if captured is None:
+        click.echo(visible(text))
+    else:
+        captured.append(visible(text))
+
+
+@contextmanager
+def capturing() -> Iterator[list[str]]:
+    """Collects what `echo` gets in this thread, instead of printing it."""
+    texts: list[str] = []
+    token = _CAPTURED.set(texts)
+    try:
+        yield texts
+    finally:
+        _CAPTURED.reset(token)
 
 
 def age(seconds: float | None) -> str:

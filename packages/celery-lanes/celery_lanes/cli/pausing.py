@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from celery_lanes.cli.context import CommandError, Context, OfLane, command, lane_argument, lanes
+from celery_lanes.cli.formatting import echo
 from celery_lanes.protocol.keys import group_of
 
 
@@ -94,4 +95,4 @@ def _check_queue(lanes: Context, queue: str) -> None:
 
 
 def print_result(is_done: bool, done: str, otherwise: str) -> Any:
-    click.echo(done if is_done else otherwise)
+    echo(done if is_done else otherwise)

@@ -123,22 +123,26 @@ def overview(
     show_default=True,
     help="Seconds between two updates of --watch.",
 )
+@click.option("--now", is_flag=True, help="Answer at once, without rates, wait and run.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; with --watch, one per line.")
-def status(lanes: Context, watch: bool, every_s: float, as_json: bool) -> None:
+def status(lanes: Context, watch: bool, every_s: float, now: bool, as_json: bool) -> None:
     """Show waiting, running and buried {message}s per {group} and queue, the busiest {lane}s, and why they wait."""
+    if now and not watch:
+        show(collect(lanes), watch=False, as_json=as_json)
+        return
     before = Totals.of(lanes)
     pause_s = RATE_OVER_S
     with suppress(KeyboardInterrupt):  # how --watch ends
         while True:
             time.sleep(pause_s)
-            now = Totals.of(lanes)
+            current = Totals.of(lanes)
             seen = collect(lanes)
-            add_rates(seen, before.settled, now.settled)
-            add_medians(seen, lanes, before, now)
+            add_rates(seen, before.settled, current.settled)
+            add_medians(seen, lanes, before, current)
             show(seen, watch=watch, as_json=as_json)
             if not watch:
                 return
-            before, pause_s = now, every_s
+            before, pause_s = current, every_s
 
 
 def collect(lanes: Context) -> Overview:
@@ -165,7 +169,7 @@ def collect(lanes: Context) -> Overview:
 
 def show(seen: Overview, *, watch: bool, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(_as_json(seen), indent=None if watch else 2))
+        echo(json.dumps(_as_json(seen), indent=None if watch else 2))
         return
     live = watch and sys.stdout.isatty()
     if live:

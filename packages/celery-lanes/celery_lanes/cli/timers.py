@@ -32,7 +32,7 @@ def list_(lanes: Context, lane: str | None, group: str | None, limit: int, as_js
     found, count = _found(lanes, lane, group, limit)
     if as_json:
         for timer in found:
-            click.echo(json.dumps(_as_json(lanes, timer)))
+            echo(json.dumps(_as_json(lanes, timer)))
         return
     if count > len(found):
         click.echo(f"the next {len(found)} of {count:,} (--limit)")
