@@ -30,8 +30,8 @@ def router(app: Any, authenticate: Callable[..., Any] | None = None, *, is_publi
     """
     if (authenticate is None) is not is_public:
         raise LanesError(
-            "router(app) needs a dependency that refuses others, router(app, authenticate), or is_public=True to let in "
-            "everybody; not both"
+            "router(app) needs a dependency that refuses others, router(app, authenticate), or is_public=True, which "
+            "lets in everybody; not both"
         )
     made = APIRouter(tags=["lanes"], dependencies=[Depends(authenticate)] if authenticate else [])
     _add_reads(made, app)
@@ -39,14 +39,17 @@ def router(app: Any, authenticate: Callable[..., Any] | None = None, *, is_publi
     return made
 
 
+# No name of a parameter in a path is likely in `authenticate`: FastAPI would take it for the same one.
+
+
 def _add_reads(made: APIRouter, app: Any) -> None:
     @made.get("/status")
     def status() -> Any:
         return _read(app, "status", "--now")[0]
 
-    @made.get("/lanes/{key:path}")
-    def lane(key: str) -> Any:
-        return _read(app, "lane", "--", key)[0]
+    @made.get("/lanes/{lane_key:path}")
+    def lane(lane_key: str) -> Any:
+        return _read(app, "lane", "--", lane_key)[0]
 
     @made.get("/dead")
     def dead_letters(lane: str | None = None, group: str | None = None, limit: int = 50) -> Any:
@@ -74,13 +77,13 @@ def _add_changes(made: APIRouter, app: Any) -> None:
     def cancel(timer_id: str) -> Any:
         return _act(app, "cancel", timer_id)
 
-    @made.put("/paused/{kind}/{name:path}")
-    def pause(kind: Kind, name: str) -> Any:
-        return _act(app, f"pause {kind}", name)
+    @made.put("/paused/{paused_kind}/{paused_name:path}")
+    def pause(paused_kind: Kind, paused_name: str) -> Any:
+        return _act(app, f"pause {paused_kind}", paused_name)
 
-    @made.delete("/paused/{kind}/{name:path}")
-    def resume(kind: Kind, name: str) -> Any:
-        return _act(app, f"resume {kind}", name)
+    @made.delete("/paused/{paused_kind}/{paused_name:path}")
+    def resume(paused_kind: Kind, paused_name: str) -> Any:
+        return _act(app, f"resume {paused_kind}", paused_name)
 
 
 def _options(lane: str | None, group: str | None, limit: int) -> list[str]:

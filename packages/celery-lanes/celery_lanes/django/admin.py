@@ -54,7 +54,7 @@ class LaneAdmin(admin.ModelAdmin):
         try:
             done = act(current_app, action, *targets)
         except ClickException as error:
-            self.message_user(request, error.format_message(), messages.ERROR)
+            self.message_user(request, f"Not done: {error.format_message()}", messages.ERROR)
         else:
             self.log_change(request, Lane(key=", ".join(targets)), done)
             self.message_user(request, done)
