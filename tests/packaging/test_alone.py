@@ -147,3 +147,14 @@ with transaction.atomic():
     succeeds(alone, "python", "manage.py", "shell", "--no-imports", "-c", code, at=tmp_path)
     # Then
     check_worker_runs_in_order(alone, start, tmp_path, "prefork")
+    # And the admin has the page
+    succeeds(alone, "python", "manage.py", "migrate", at=tmp_path)
+    code = """
+from django.contrib.auth.models import User
+from django.test import Client
+
+client = Client(SERVER_NAME="localhost")
+client.force_login(User.objects.create_superuser("ann"))
+assert b"queue orders" in client.get("/admin/celery_lanes/lane/").content
+"""
+    succeeds(alone, "python", "manage.py", "shell", "--no-imports", "-c", code, at=tmp_path)
