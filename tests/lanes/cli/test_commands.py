@@ -15,6 +15,8 @@ from kombu import Queue
 
 import celery_lanes
 from celery_lanes.cli import lanes, status
+from celery_lanes.cli.context import CommandError
+from celery_lanes.cli.run import act, run
 from celery_lanes.protocol import NewMessage
 from celery_lanes.transport.publish import timer_of
 from tests.lanes.test_vocabulary import FOREIGN
@@ -118,3 +120,21 @@ def test_no_help_mentions_another_package(said: Said) -> None:
     for path in paths:
         text = said(*path, "--help").replace("two updates of --watch", "")
         assert not re.findall(r"\{\w+\}|updates?\b", text), path
+
+
+def test_a_program_runs_commands_and_gets_what_they_say(app: Celery, capsys: pytest.CaptureFixture[str]) -> None:
+    assert json.loads(run(app, "status", "--now", "--json")[0])["groups"]["orders"]["rate"] is None
+    assert [each["id"] for each in json.loads(run(app, "lane", "--json", "customer:9")[0])["messages"]] == [
+        *("m1", "m2", "m3")
+    ]
+    bury(app)
+    assert len(run(app, "dead", "list", "--json")) == 1
+    assert act(app, "replay", "m1") == "replayed 1 message"
+    assert act(app, "pause lane", "-5") == "paused -5"
+    with pytest.raises(CommandError, match="m2 is not buried: it is ready"):
+        act(app, "drop", "m2")
+    with pytest.raises(CommandError, match="--all is not buried"):
+        act(app, "drop", "--all")
+    with pytest.raises(CommandError, match="this app has no lanes"):
+        run(Celery("other", set_as_current=False), "status", "--now")
+    assert capsys.readouterr().out == ""

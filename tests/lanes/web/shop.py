@@ -64,10 +64,10 @@ class Shop:
         (self.folder / name).parent.mkdir(exist_ok=True)
         (self.folder / name).write_text(text)
 
-    def start(self, name: str, *words: str, until: str) -> Process:
+    def start(self, name: str, *words: str, until: str, **settings: str) -> Process:
         """Start `python -m …`, and wait for a text of its log."""
         command = [sys.executable, "-m", *words]
-        process = Process(name, command, self.folder, {"PYTHONPATH": f"{ROOT}:{self.folder}"})
+        process = Process(name, command, self.folder, {"PYTHONPATH": f"{ROOT}:{self.folder}", **settings})
         self._running.append(process)
         process.tells(until)
         return process

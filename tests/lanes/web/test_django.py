@@ -197,6 +197,24 @@ def test_only_staff_with_the_permission_may_see_and_act(web: Shop) -> None:
     assert web.app.lanes.store.client.hlen("lanes:paused") == 1
 
 
+AWAY = """
+from django.contrib.auth.models import User
+from django.test import Client
+from shop.celery import app
+
+app.conf.broker_url, app.conf.broker_transport_options = "redis://127.0.0.1:1", {"lease_seconds": 1}
+client = Client(SERVER_NAME="localhost")
+client.force_login(User.objects.get(username="ann"))
+page = client.get("/admin/celery_lanes/lane/")
+assert page.status_code == 503 and b"Redis at 127.0.0.1:1 does not answer: " in page.content
+print(client.post("/admin/celery_lanes/lane/", {"action": "resume lane", "target": "a"}, follow=True).status_code)
+"""
+
+
+def test_a_redis_that_does_not_answer_is_a_sentence(web: Shop) -> None:
+    assert in_shell(web, AWAY).strip() == "503"
+
+
 def test_what_is_not_there_is_a_sentence(web: Shop) -> None:
     ann = Staff(web, "ann")
     assert "nothing is not buried: there is no such message" in ann.see("?letter=nothing", code=404)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,37 +14,31 @@ import pytest
 import requests
 from celery import Celery
 
+import celery_lanes
 from celery_lanes.errors import LanesError
 from celery_lanes.fastapi import router
-from tests.lanes.web.shop import Shop, shop
+from tests.lanes.web.shop import CELERY_APP, Shop, shop
 from tests.support.waiting import until
 
-MAIN = """
-from typing import Annotated
-
-from celery_lanes.fastapi import router
-from fastapi import FastAPI, Header, HTTPException
-from shop.celery import app
-
-def staff(key: Annotated[str, Header()] = ""):
-    if key != "secret":
-        raise HTTPException(401, "who are you?")
-
-web = FastAPI()
-web.include_router(router(app, staff), prefix="/lanes")
-"""
+README = (Path(celery_lanes.__file__).parents[1] / "README.md").read_text()
+FILES = dict(re.findall(r"^```python\n# (main.py|lanes_api.py)\n(.*?)^```", README, re.MULTILINE | re.DOTALL))
 
 
 @pytest.fixture
 def web(tmp_path: Path, redis_url: str) -> Iterator[Shop]:
     with shop(tmp_path, redis_url) as made:
-        made.write("main.py", MAIN)
-        made.start("web", "uvicorn", "main:web", f"--port={made.port}", until="Uvicorn running")
+        # The files of the README
+        for name, text in FILES.items():
+            made.write(name, text)
+        made.write("shop/__init__.py", "import celery_lanes as lanes\nfrom shop.celery import app\ncharge = None\n")
+        made.start(
+            "web", "uvicorn", "lanes_api:web", f"--port={made.port}", until="Uvicorn running", STAFF_KEY="secret"
+        )
         yield made
 
 
 def ask(web: Shop, method: str, path: str, code: int = 200) -> Any:
-    answer = requests.request(method, f"{web.url}/lanes{path}", headers={"key": "secret"}, timeout=60)
+    answer = requests.request(method, f"{web.url}/lanes{path}", headers={"x-key": "secret"}, timeout=60)
     assert answer.status_code == code, answer.text
     return answer.json()
 
@@ -89,6 +84,18 @@ def test_dead_letters(web: Shop) -> None:
     # Then the other runs
     until(lambda: web.charged == ["666 2"])
     assert ask(web, "GET", "/dead") == []
+
+
+@pytest.mark.slow
+def test_a_redis_that_does_not_answer(tmp_path: Path, web: Shop) -> None:
+    settings = "app.conf.broker_transport_options = {'lease_seconds': 1}\n"
+    web.write("shop/away.py", CELERY_APP.format(url="redis://127.0.0.1:1") + settings)
+    web.write("away.py", FILES["lanes_api.py"].replace("from shop import", "from shop.away import"))
+    web.start("away", "uvicorn", "away:web", "--port=0", until="Uvicorn running", STAFF_KEY="secret")
+    [port] = re.findall(r"Uvicorn running on http://127.0.0.1:(\d+)", (tmp_path / "away.log").read_text())
+    answer = requests.get(f"http://127.0.0.1:{port}/lanes/status", headers={"x-key": "secret"}, timeout=120)
+    assert answer.status_code == 503
+    assert answer.json()["detail"].startswith("Redis at 127.0.0.1:1 does not answer: ")
 
 
 @pytest.mark.slow
