@@ -243,7 +243,7 @@ def test_the_database_has_no_table_of_it(web: Shop) -> None:
 
 def test_tasks_are_published_on_commit_only_and_in_order(web: Shop) -> None:
     in_shell(web, f"{ON_COMMIT}\norders(1, 2)")
-    until(lambda: web.charged == ["9 1", "9 2"])
+    until(lambda: web.charged == ["9 1", "9 2"] and web.app.lanes.store.pending("orders") == 0)
     code = f"{ON_COMMIT}\ntry:\n    orders(3)\nexcept ValueError:\n    orders(4)"
     in_shell(web, code)
     until(lambda: web.charged == ["9 1", "9 2", "9 4"])
