@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install lock dist run bot-api test test-quick test-all test-core test-oldest mutants check chaos power-failure bench bench-all screenshots docs containers
+.PHONY: install lock dist run bot-api test test-quick test-all test-core test-oldest mutants spec check chaos power-failure bench bench-all screenshots docs containers
 
 # pip prints either five lines for each of a hundred packages, or nothing for minutes.
 SHELL := /bin/bash
@@ -103,6 +103,11 @@ bot-api: install
 # ARGS="fence renewal" for the changes with these words in their names.
 mutants: install
 	$(BIN)/python -m tests.mutants $(ARGS)
+
+# Checks the specification of the lanes (spec/Core.tla) in every state within small bounds; needs Java.
+# ARGS="--faults 2 1 1 1 1" for larger ones.
+spec: install
+	$(BIN)/python -m spec $(ARGS)
 
 # Kills parts of the system for a minute; ARGS="--seconds 3600 --seed 7" for longer.
 chaos: install

@@ -1,0 +1,113 @@
+"""The models that TLC checks: a module of this folder with bounds, and what must hold in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from spec.tlc import Answer, check
+
+INVARIANTS = ("Order", "Exclusion", "NoDeadlock", "Once", "NoZombie", "Poison", "NothingLost", "OneState", "HeadActive")
+ACTIONS = ("FencesGrow", "LeasesHold")
+FAULTS = ("Crashes", "Freezes", "Losses", "Repeats", "Returns")
+
+
+@dataclass(frozen=True)
+class Model:
+    """`keys`: those of each message, in the order of the source. `faults`: how often each of FAULTS happens at most."""
+
+    name: str
+    keys: tuple[str, ...] = ("a", "ab", "b")
+    workers: int = 2
+    faults: tuple[int, ...] = (1, 1, 0, 0, 0)
+    max_deaths: int = 2
+    is_liveness: bool = False
+    invariants: tuple[str, ...] = INVARIANTS
+    actions: tuple[str, ...] = ACTIONS
+    without: frozenset[str] = frozenset()
+
+    def check(self) -> Answer:
+        return check(self._module(), self._config(), None, "-deadlock")
+
+    def _module(self) -> str:
+        sets = [_set(f'"{key}"' for key in keys) for keys in self.keys]
+        return f"""---- MODULE Run ----
+EXTENDS Core, TLC
+CONSTANTS {", ".join(self._names())}
+TheKeysOf == << {", ".join(sets)} >>
+Alike == Permutations(Workers)
+====
+"""
+
+    def _names(self) -> list[str]:
+        return [f"w{n}" for n in range(1, self.workers + 1)]
+
+    def _config(self) -> str:
+        names = self._names()
+        constants = {
+            **{name: name for name in names},
+            "Messages": _set(map(str, range(1, len(self.keys) + 1))),
+            "Keys": _set(f'"{key}"' for key in sorted(set("".join(self.keys)))),
+            "Workers": _set(names),
+            "Nobody": "Nobody",
+            "MaxDeaths": str(self.max_deaths),
+            "Without": _set(f'"{name}"' for name in sorted(self.without)),
+            **dict(zip(FAULTS, map(str, self.faults), strict=True)),
+        }
+        lines = ["CONSTANTS", "  KeysOf <- TheKeysOf", *(f"  {name} = {value}" for name, value in constants.items())]
+        if self.is_liveness:
+            return "\n".join([*lines, "SPECIFICATION FairSpec", "PROPERTY AllEnd"])
+        lines += ["SPECIFICATION Spec", "SYMMETRY Alike", *(f"INVARIANT {name}" for name in self.invariants)]
+        return "\n".join([*lines, *(f"PROPERTY {name}" for name in self.actions)])
+
+
+def _set(items: Iterable[str]) -> str:
+    return "{" + ", ".join(items) + "}"
+
+
+#: Those of `make spec`. All have three messages on two keys, and two workers.
+MODELS = (
+    Model("crash, freeze, lost reply, repeated append", faults=(1, 1, 1, 1, 0)),
+    Model("crash, freeze, release, retry, burial", faults=(1, 1, 0, 0, 1), max_deaths=1),
+    Model("liveness", faults=(1, 1, 0, 0, 0), is_liveness=True),
+)
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Guards without which a promise is broken. Two guards protect each other where one is enough."""
+
+    guards: tuple[str, ...]
+    violates: str
+    model: Model = Model("a removed guard", faults=(1, 1, 1, 0, 0))
+
+    @property
+    def without(self) -> Model:
+        is_action = self.violates in ACTIONS
+        return replace(
+            self.model,
+            without=frozenset(self.guards),
+            invariants=() if is_action else (self.violates,),
+            actions=(self.violates,) if is_action else (),
+        )
+
+
+_REPEATED = Model("an append is repeated", faults=(0, 0, 0, 1, 0))
+REMOVALS = (
+    Removal(("fence",), "NoZombie"),
+    Removal(("fence of a lease",), "FencesGrow"),
+    Removal(("fence of a take-back",), "FencesGrow"),
+    Removal(("fence of a lease", "fence of a take-back"), "NoZombie"),
+    Removal(("state", "fence of a take-back"), "NoZombie"),
+    Removal(("first in all",), "Exclusion"),
+    Removal(("at once",), "NoDeadlock", Model("a deadlock", keys=("ab", "ab"), faults=(0, 0, 0, 0, 0))),
+    Removal(("advance",), "HeadActive"),
+    Removal(("advance",), "NoDeadlock"),
+    Removal(("dedup",), "Once", _REPEATED),
+    Removal(("dedup", "exists"), "Order", _REPEATED),
+    Removal(("deaths",), "Poison", Model("deaths", faults=(1, 1, 0, 0, 0), max_deaths=1)),
+    Removal(("lease is over",), "LeasesHold"),
+    Removal(("lease removed",), "OneState"),
+    Removal(("confirm after append",), "NothingLost"),
+    Removal(("settle after the run",), "NothingLost"),
+)
