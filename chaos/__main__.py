@@ -1,13 +1,15 @@
 """`python -m chaos --seconds 60 --seed 7`: run the whole system, kill its parts, and check the result.
 
 Exits with 1 if an update was lost, ran out of order, twice at a time or in a wrong group, had effects by a stale
-holder, or was buried without a reason, or if a timer, a schedule or a broadcast broke its promise; then prints the seed
+holder, or was buried without a reason, if a timer, a schedule or a broadcast broke its promise, or if a call of a script is no step of
+the specification (spec/); then prints the seed
 and the shortest excerpt that shows the fault.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import signal
 import sys
 import tempfile
@@ -24,6 +26,7 @@ from chaos.report import complaints, table
 from chaos.run import chaos
 from chaos.systems import timers
 from chaos.systems.definitions import COLLECTING, LANES, RECIPE, WEBHOOK, System
+from spec.conformance.judge import judge
 
 #: Less than the time after which a run without progress is given up.
 LONGEST_TIMER_S = 60.0
@@ -83,12 +86,24 @@ def _judged(system: System, folder: Path, arguments: argparse.Namespace) -> tupl
     found, evidence = findings.load(folder), findings.evidence(folder)
     verdict = check(evidence)
     verdict.violations["did not stop"] = [Violation(text, ()) for text in found.hung]
+    if system.lease_s is None and not arguments.no_conformance:
+        verdict.violations["not as specified"] = _not_as_specified(folder)
     verdict.violations["drills failed"] = [Violation(text, ()) for text in found.drills]
     picture = _named_after(system, arguments) or folder / "picture.svg"
     picture.write_text(draw(evidence, found.backlog, f"{system.name}, seed {found.seed}"))
     if picture.parent != folder or arguments.keep:
         print(f"picture: {picture}")  # noqa: T201
     return evidence, verdict
+
+
+def _not_as_specified(folder: Path) -> list[Violation]:
+    """Judges the recorded commands by the specification, and prints how much of it they cover."""
+    if shutil.which("java") is None:
+        print("conformance: not checked, because there is no Java (apt-get install default-jre-headless)")  # noqa: T201
+        return []
+    report = judge(folder / findings.MONITOR)
+    print("\n".join(report.lines()), flush=True)  # noqa: T201
+    return [Violation(report.divergence.partition("\n")[0], ())] if report.divergence else []
 
 
 def _named_after(system: System, arguments: argparse.Namespace) -> Path | None:
@@ -117,6 +132,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--both", action="store_true", help="lanes, then the recipe; the exit code is that of lanes")
     parser.add_argument(
         "--keep", type=Path, help="a new folder for the history and the logs (default: nothing is kept)"
+    )
+    parser.add_argument(
+        "--no-conformance", action="store_true", help="do not compare the scripts' calls with the specification"
     )
     parser.add_argument("--judge", type=Path, help="run nothing: check a kept folder again")
     parser.add_argument("--picture", type=Path, help="the picture's path (default: in the kept folder)")

@@ -19,7 +19,7 @@ from redis import Redis
 
 from celery_lanes.embedded_server import free_port, start_server
 from chaos.evidence.aof import AofCopy
-from chaos.evidence.findings import AOF_COPY, HISTORY, Findings
+from chaos.evidence.findings import AOF_COPY, HISTORY, MONITOR, Findings
 from chaos.evidence.samples import Samples
 from chaos.faults import drills
 from chaos.faults.inject import FaultInjector
@@ -35,6 +35,7 @@ from chatlanes.bot.questions import ASKED
 from chatlanes.settings import secret_from
 from chatlanes_sandbox import simulator
 from chatlanes_sandbox.simulator import Simulator
+from spec.conformance.monitor import Recorder
 
 Links = dict[tuple[str, str], Link]
 
@@ -55,6 +56,7 @@ class Chaos:
     processes: Processes
     injector: FaultInjector
     aof_copy: AofCopy
+    recorder: Recorder
     samples: Samples
     buried: list[int] | None = None
     sessions: dict[str, int] | None = None
@@ -89,6 +91,7 @@ class Chaos:
         users.end()  # none has a question any more, but some may have just pressed an old button
         self._wait_until_calm()
         self.conversations = users.conversations
+        self.recorder.end()
         with Redis(port=self.injector.redis.port) as client:
             self._read_final_state(client)
             if self.system.has_drills:
@@ -174,10 +177,12 @@ def chaos(system: System, folder: Path) -> Iterator[Chaos]:
         )
         ends.callback(lambda: injector.redis.stop())  # looked up late: the server may have been replaced
         aof_copy = AofCopy(folder / "redis", folder / AOF_COPY)
+        recorder = Recorder(redis.port, folder / MONITOR)
         samples = Samples(telegram, redis.port, system.pending)
         aof_copy.start()
+        recorder.start()
         samples.start()
-        yield Chaos(system, folder, telegram, network, processes, injector, aof_copy, samples)
+        yield Chaos(system, folder, telegram, network, processes, injector, aof_copy, recorder, samples)
 
 
 def _of_commands(system: System, telegram: Simulator, redis_port: int) -> dict[str, str]:

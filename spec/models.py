@@ -27,7 +27,7 @@ class Model:
     without: frozenset[str] = frozenset()
 
     def check(self) -> Answer:
-        return check(self._module(), self._config(), None, "-deadlock")
+        return check(self._module(), self._config())
 
     def _module(self) -> str:
         sets = [_set(f'"{key}"' for key in keys) for keys in self.keys]

