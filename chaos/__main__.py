@@ -1,9 +1,8 @@
 """`python -m chaos --seconds 60 --seed 7`: run the whole system, kill its parts, and check the result.
 
 Exits with 1 if an update was lost, ran out of order, twice at a time or in a wrong group, had effects by a stale
-holder, or was buried without a reason, if a timer, a schedule or a broadcast broke its promise, or if a call of a script is no step of
-the specification (spec/); then prints the seed
-and the shortest excerpt that shows the fault.
+holder, or was buried without a reason, if a timer, a schedule or a broadcast broke its promise, or if a call of a
+script is no step of the specification (spec/). Then prints the seed and the shortest excerpt that shows the fault.
 """
 
 from __future__ import annotations

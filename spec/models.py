@@ -17,10 +17,12 @@ class Model:
     """`keys`: those of each message, in the order of the source. `faults`: how often each of FAULTS happens at most."""
 
     name: str
+    module: str = "Core"
     keys: tuple[str, ...] = ("a", "ab", "b")
     workers: int = 2
     faults: tuple[int, ...] = (1, 1, 0, 0, 0)
     max_deaths: int = 2
+    specification: str = ""
     is_liveness: bool = False
     invariants: tuple[str, ...] = INVARIANTS
     actions: tuple[str, ...] = ACTIONS
@@ -32,7 +34,7 @@ class Model:
     def _module(self) -> str:
         sets = [_set(f'"{key}"' for key in keys) for keys in self.keys]
         return f"""---- MODULE Run ----
-EXTENDS Core, TLC
+EXTENDS {self.module}, TLC
 CONSTANTS {", ".join(self._names())}
 TheKeysOf == << {", ".join(sets)} >>
 Alike == Permutations(Workers)
@@ -55,9 +57,15 @@ Alike == Permutations(Workers)
             **dict(zip(FAULTS, map(str, self.faults), strict=True)),
         }
         lines = ["CONSTANTS", "  KeysOf <- TheKeysOf", *(f"  {name} = {value}" for name, value in constants.items())]
+        lines += ["  Replays = 1"] * (self.module == "Letters")
+        specification = self.specification or ("FairSpec" if self.is_liveness else "Spec")
         if self.is_liveness:
-            return "\n".join([*lines, "SPECIFICATION FairSpec", "PROPERTY AllEnd"])
-        lines += ["SPECIFICATION Spec", "SYMMETRY Alike", *(f"INVARIANT {name}" for name in self.invariants)]
+            return "\n".join([*lines, f"SPECIFICATION {specification}", "PROPERTY AllEnd"])
+        lines += [
+            f"SPECIFICATION {specification}",
+            "SYMMETRY Alike",
+            *(f"INVARIANT {name}" for name in self.invariants),
+        ]
         return "\n".join([*lines, *(f"PROPERTY {name}" for name in self.actions)])
 
 
@@ -65,10 +73,29 @@ def _set(items: Iterable[str]) -> str:
     return "{" + ", ".join(items) + "}"
 
 
+_OF_LETTERS = (
+    "LettersOrder",
+    "Exclusion",
+    "NoDeadlock",
+    "Once",
+    "NoZombie",
+    "LettersNothingLost",
+    "OneState",
+    "HeadActive",
+)
+
 #: Those of `make spec`. All have three messages on two keys, and two workers.
 MODELS = (
     Model("crash, freeze, lost reply, repeated append", faults=(1, 1, 1, 1, 0)),
     Model("crash, freeze, release, retry, burial", faults=(1, 1, 0, 0, 1), max_deaths=1),
+    Model(
+        "dead letters: replay and drop, with a crash",
+        module="Letters",
+        specification="LettersSpec",
+        faults=(1, 0, 0, 0, 1),
+        invariants=_OF_LETTERS,
+        actions=("FencesGrow",),
+    ),
     Model("liveness", faults=(1, 1, 0, 0, 0), is_liveness=True),
 )
 
@@ -110,4 +137,9 @@ REMOVALS = (
     Removal(("lease removed",), "OneState"),
     Removal(("confirm after append",), "NothingLost"),
     Removal(("settle after the run",), "NothingLost"),
+    Removal(
+        ("buried",),
+        "OneState",
+        Model("a replay", module="Letters", specification="LettersSpec", faults=(0, 0, 0, 0, 0)),
+    ),
 )
