@@ -51,7 +51,7 @@ class Report:
             f"conformance: {self.coverage:.0%} of its actions covered; not: {', '.join(missing) or 'none'}",
         ]
         if self.coverage < EXPECTED_COVERAGE:
-            lines.append(f"conformance: less than {EXPECTED_COVERAGE:.0%} of the actions are covered: run longer")
+            lines.append(f"conformance: less than {EXPECTED_COVERAGE:.0%} of the actions are covered: no proof of the others")
         if self.not_specified:
             lines.append("conformance: not in the specification: " + _counts(self.not_specified))
         return [*lines, self.divergence] if self.divergence else lines
