@@ -102,7 +102,8 @@ def verb_of(call: Call, scripts: dict[str, Script]) -> Verb | None:
 
 def events_of(verb: Verb, mirror: Mirror) -> list[Event]:
     """The events of a call; `mirror` is the state before it. Raises NotSpecifiedError."""
-    if any(each.get("state") in ("held", "collecting", "committing") for _, each in verb.changes()):
+    states = ((fields.get("state"), mirror.records.get(id_, {}).get("state")) for id_, fields in verb.changes())
+    if any(new and {new, old} & {"held", "collecting", "committing"} for new, old in states):
         raise NotSpecifiedError("held, collecting or committing")
     if any(command[0].upper() == "PUBLISH" for command in verb.inner):
         raise NotSpecifiedError("interrupts and stops")

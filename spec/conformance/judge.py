@@ -51,7 +51,9 @@ class Report:
             f"conformance: {self.coverage:.0%} of its actions covered; not: {', '.join(missing) or 'none'}",
         ]
         if self.coverage < EXPECTED_COVERAGE:
-            lines.append(f"conformance: less than {EXPECTED_COVERAGE:.0%} of the actions are covered: no proof of the others")
+            lines.append(
+                f"conformance: less than {EXPECTED_COVERAGE:.0%} of the actions are covered: no proof of the others"
+            )
         if self.not_specified:
             lines.append("conformance: not in the specification: " + _counts(self.not_specified))
         return [*lines, self.divergence] if self.divergence else lines
@@ -128,7 +130,9 @@ def _line(call: Call, scripts: dict[str, Script]) -> str:
     if verb is None:
         return f"{call.at_s:.6f} {' '.join(call.arguments)}"[:LINE]
     fixed = " ".join(f"{name}={value}" for name, value in verb.fixed.items())
-    return f"{call.at_s:.6f} {verb.name} {fixed} {' '.join(' '.join(row) for row in verb.rows)}"[:LINE]
+    return f"{call.at_s:.6f} {verb.name} {fixed} {' '.join(' '.join(row) for row in verb.rows)}"[:LINE].replace(
+        "\n", "\\n"
+    )
 
 
 def _count(piece: Piece, stuck: int, report: Report) -> None:

@@ -134,7 +134,7 @@ def test_a_stale_settle_that_takes_effect_is_named_with_its_step_and_both_states
 
     text = judged(scenario).divergence
     assert "The event: settle 1:1 " in text
-    assert "  release  1:1 " in text  # among the commands before it
+    assert " release  1:1 " in text  # among the commands before it
     in_redis, specified = text.split("1:1\n  before ")[1].splitlines()[1:3]
     assert in_redis.split() == ["then", "in", "Redis", "none,", "fence", "none,", "died", "0"]
     assert "leased, the fence it had" in specified
