@@ -67,7 +67,10 @@ class LaneRouter(Router):
             if not is_named and self._is_left_to_celery(routed):
                 routed["queue"] = self.lane_queue()
         elif keys is None and envelope.LANE_KEYS in headers:
-            raise PublishRefused(f"{name} has no lane for this message: pass its keys too, lanes.headers([…], once=…)")
+            raise PublishRefused(
+                f"{name} has no lane for this message, and None is not a list of lane keys: pass its keys too, "
+                "lanes.headers(['customer:9'], …)"
+            )
         return routed
 
     def query_router(self, router: Any, *message: Any) -> Any:
