@@ -90,6 +90,7 @@ TraceNext ==
 TraceSpec == TraceInit /\ [][TraceNext]_<<vars, letters, trace>>
 
 \* What a run starts with is a state of the specification; its steps keep these invariants.
-StartIsSound == at = 1 => OneState /\ HeadActive /\ Exclusion
+IsSpecified == \A m \in Messages : state[m] \in Queued \cup {"none", "buried"}
+StartIsSound == at = 1 /\ IsSpecified => OneState /\ HeadActive /\ Exclusion
 NotShown == at <= Len(Events) \/ Judges
 =================================================================================

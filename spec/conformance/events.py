@@ -18,9 +18,7 @@ from spec.conformance.monitor import Call
 
 #: Verbs that change no record that the specification has.
 WITHOUT_EFFECT = ("look", "lose", "acknowledge", "timers_of", "end", "stage", "cancel")
-#: Verbs that the specification does not have.
-OTHERS = ("purge", "pause", "resume", "finish", "shield")
-_HEADER = re.compile(r"^-- (\w+): ", re.MULTILINE)
+_HEADER = re.compile(r"^-- (\w+): .*\n(?:--.*\n)*-- KEYS", re.MULTILINE)
 _WRITES = ("HSET", "HDEL", "HINCRBY", "DEL", "UNLINK", "ZADD", "ZREM", "SET", "RENAME", "FLUSHALL", "FLUSHDB")
 _SPECIFIED = (keys.MESSAGE, keys.LANE, keys.LEASES, keys.DELAYED, keys.DEAD)
 
@@ -54,7 +52,7 @@ def script_in(call: Call) -> tuple[str, Script] | None:
     if call.verb != "SCRIPT" or call.arguments[1].upper() != "LOAD":
         return None
     source = call.arguments[2]
-    named = [name for name in _HEADER.findall(source) if name in _EVENTS or name in WITHOUT_EFFECT or name in OTHERS]
+    named = _HEADER.findall(source)
     if not named or (keys.MESSAGE not in source and keys.COUNTS not in source):
         return None
     fixed, group = contract(named[-1], source[source.rindex(f"-- {named[-1]}: ") :])

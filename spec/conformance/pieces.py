@@ -66,6 +66,9 @@ class Piece:
         self.calls.append((at, call))
         covers = [self._covers(event) for event in events]
         self.apply(call)
+        for message in mirror.changed:  # one that an unspecified call has added
+            if not mirror.old_keys.get(message):
+                mirror.old_keys[message] = tuple(mirror.lanes_of(message))
         records = {message: mirror.abstract(message) for message in mirror.changed}
         lanes = {key: mirror.lane(key) for key in mirror.moved}
         if not events and all(mirror.old.get(each, GONE) == found for each, found in records.items()) and not lanes:
