@@ -60,6 +60,8 @@ class Bot:
             timer; everything else is as in `handle`.
         on_stop: `on_stop(ctx)`, called instead of `handle` for an update that has stopped the run before it (CONTROL),
             such as `/stop`. Everything is as in `handle`.
+        on_limited: `on_limited(ctx)`, called instead of `handle` for the first update over USER_RATE, if USER_RATE_OVER
+            is `answer`. Everything is as in `handle`.
         session: The owner of `ctx.session`: `"chat"`, `"user"`, `"chat+user"`, `"topic"`, or a function from an update
             to a key or None (no session).
 
@@ -75,6 +77,7 @@ class Bot:
     on_blocked: Handler | None = None
     on_timer: Handler | None = None
     on_stop: Handler | None = None
+    on_limited: Handler | None = None
 
     def __post_init__(self) -> None:
         if not is_made_in_a_worker(self.handle):
@@ -85,7 +88,7 @@ class Bot:
             raise TypeError(f"never_retry={self.never_retry!r}: write a tuple of exception classes, as (ValueError,)")
         if self.on_error is not None:
             check_takes("on_error", self.on_error, "ctx", "error")
-        for name in ("on_timeout", "on_blocked", "on_timer", "on_stop"):
+        for name in ("on_timeout", "on_blocked", "on_timer", "on_stop", "on_limited"):
             if (hook := getattr(self, name)) is not None:
                 check_takes(name, hook, "ctx")
         if not isinstance(self.session, str):

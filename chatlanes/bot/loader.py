@@ -47,7 +47,7 @@ def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None, argumen
         found = run_file(setting, path) if is_script else made_by(import_object(setting, path, BotImportError), label)
         bot = _bot(setting, path, found, api)
     handle = bot.handle
-    others: dict[str, Any] = {name: getattr(bot, name) for name in ("on_timer", "on_stop")}
+    others: dict[str, Any] = {name: getattr(bot, name) for name in ("on_timer", "on_stop", "on_limited")}
     if isinstance(handle, AsyncHandler):
         handle = handle.started(label)
         others = {name: each and handle.beside(each) for name, each in others.items()}
@@ -111,6 +111,7 @@ def _completed(bot: Bot, bot_of: Callable[[Any], Bot], label: str) -> Bot:
         session=made.session if bot.session == "chat" else bot.session,
         on_timer=bot.on_timer or made.on_timer,
         on_stop=bot.on_stop or made.on_stop,
+        on_limited=bot.on_limited or made.on_limited,
     )
 
 
@@ -140,7 +141,7 @@ def is_fully_async(bot: Bot, schedules: Iterable[Schedule] = ()) -> bool:
     """True if the handler, hooks and schedules of a bot, as loaded here, are all coroutines, so that no update needs a
     thread.
     """
-    own = (bot.handle, bot.on_error, bot.on_timeout, bot.on_timer, bot.on_stop)
+    own = (bot.handle, bot.on_error, bot.on_timeout, bot.on_timer, bot.on_stop, bot.on_limited)
     functions = (*own, *(schedule.function for schedule in schedules))
     return all(isinstance(each, PlainCoroutine) for each in functions if each is not None)
 

@@ -20,6 +20,9 @@ COUNTERS = {
     "collected": "Messages that joined a group: they have no run of their own (COLLECT).",
     "interrupted": "Runs that a newer message has ended (INTERRUPT).",
     "steered": "Updates that a run in progress has taken (INTERRUPT=steer).",
+    "rate_dropped": "Updates over USER_RATE that were dropped.",
+    "rate_delayed": "Updates over USER_RATE that wait for their turn.",
+    "rate_marked": "Updates over USER_RATE that on_limited has answered.",
     "stopped": "Updates that a newer update has stopped (CONTROL).",
 }
 

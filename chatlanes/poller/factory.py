@@ -23,7 +23,7 @@ from chatlanes.settings import Settings
 from chatlanes.updates import check_order_by
 from chatlanes.updates.collecting import grouping
 from chatlanes.updates.connection import connect_to
-from chatlanes.updates.intake import TIMEOUT_S, Channel, Intake
+from chatlanes.updates.intake import TIMEOUT_S, Channel, Intake, rating_of
 from chatlanes.updates.routing import OwnName, controlling, unknown
 from chatlanes.updates.words import WORDS
 
@@ -38,13 +38,14 @@ BACKLOG_GRACE_S = RESIGN_GRACE_S
 
 def check(settings: Settings, given: CustomEndpoints = STANDARD) -> None:
     """Checks settings that need no server. Raises SettingsError without a token, OrderByError, CollectError,
-    ControlError, FilterError.
+    ControlError, RateError, FilterError.
     """
     Filter(settings)
     if given.sink is None:
         check_order_by(settings.order_by)
         grouping(settings)
         controlling(settings.control)
+        rating_of(settings)
     if given.source is None or given.sink is None:
         settings.token  # noqa: B018 - raises
 

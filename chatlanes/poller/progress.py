@@ -48,6 +48,7 @@ class Progress:
     dropped: int = 0
     held: int = 0
     late: int = 0
+    over_rate: int = 0
     #: The backlog when it was last read.
     pending: int = 0
 
@@ -72,6 +73,7 @@ class Progress:
             self.buried += appended.buried
             self.held += appended.held
             self.late += appended.late
+            self.over_rate += appended.over_rate
             self.pending = appended.pending
             self._watch(updates, appended)
         if time.monotonic() - self._logged_at_s >= LOG_EVERY_S:
@@ -84,7 +86,7 @@ class Progress:
             return
         self._logged, self._logged_at_s = self.received, time.monotonic()
         log.info(
-            "%d updates so far: %d added, %d seen before, %d buried, %d filtered out%s%s",
+            "%d updates so far: %d added, %d seen before, %d buried, %d filtered out%s%s%s",
             self.received,
             self.added,
             self.seen,
@@ -92,11 +94,12 @@ class Progress:
             self.dropped,
             "" if pending is None else f"; backlog {pending}",
             f"; {self.held} were held for earlier ones, {self.late} arrived late" if self.held or self.late else "",
+            f"; {self.over_rate} over USER_RATE were dropped" if self.over_rate else "",
         )
 
     def _watch(self, updates: Sequence[Any], appended: Appended) -> None:
         """Warns if only repeated updates arrive."""
-        if appended.added or appended.buried:
+        if appended.added or appended.buried or appended.over_rate:
             self._repeated = self._repeated_batches = 0
         if not (appended.seen and self.of_telegram):
             return

@@ -2,7 +2,7 @@
 
 Guarantees that the updates it reports as appended are durable, in the order of the file, and that a line which is not
 an update is reported by its number and not appended. Does not append updates that were appended in the last 48 h: they
-are dropped as seen, so a replay may be repeated.
+are dropped as seen, so a replay may be repeated. USER_RATE does not hold for them.
 """
 
 import logging
@@ -40,7 +40,7 @@ def replay(settings: Settings, stop: Stop, *, file: str, bot_name: str) -> int:
     except OSError as error:
         return _refuse(f"{file} cannot be read: {error.strerror}")
     lines = JsonLinesSource(opened)
-    poller = poller_of(bot, stop, CustomEndpoints(source=lines))
+    poller = poller_of(bot.model_copy(update={"user_rate": None}), stop, CustomEndpoints(source=lines))
     with suppress(Stopping):  # before the first line
         poller.run()
     return _report(file, lines, poller.progress)

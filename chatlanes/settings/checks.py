@@ -15,12 +15,14 @@ from pydantic import ValidationInfo
 ORDERS = ("chat", "chat+user", "topic", "user", "bot")
 NO_COLLECT = "none"
 NO_CONTROL = "none"
+RATE_BYS = ("user", "chat")
 COLLECTS = (NO_COLLECT, "albums", "messages")
 
 #: Where Telegram's webhooks come from (core.telegram.org/bots/webhooks, "The short version").
 NAMED_NETWORKS = {"telegram": ("149.154.160.0/20", "91.108.4.0/22")}
 
 _KIND = re.compile(r"[a-z]+(_[a-z]+)*")
+_RATE = re.compile(r"([0-9]{1,6})/([0-9]{1,5}(?:\.[0-9]{1,3})?)")
 _COMMAND = re.compile(r"/[A-Za-z0-9_]{1,32}")
 _TOKEN = re.compile(r"[0-9]{1,19}:[A-Za-z0-9_-]{1,100}")
 _FERNET_KEY = re.compile(r"[A-Za-z0-9_-]{43}=")
@@ -113,6 +115,17 @@ def control(text: str) -> str:
     names = [name.strip() for name in text.split(",") if name.strip()]
     _require(text == NO_CONTROL or (bool(names) and all(_COMMAND.fullmatch(name) for name in names)))
     return text if text == NO_CONTROL else ",".join(names).lower()
+
+
+def user_rate(text: str) -> str:
+    """How many updates in how many seconds."""
+    found = _RATE.fullmatch(text)
+    _require(found is not None and int(found[1]) > 0 and float(found[2]) > 0)
+    return text
+
+
+def rate_by(text: str) -> str:
+    return text if text in RATE_BYS else import_path(text)
 
 
 def kinds(text: Any) -> Any:

@@ -52,6 +52,8 @@ BotArguments = Annotated[str, AfterValidator(checks.command_line)]
 Order = Annotated[str, AfterValidator(checks.order)]
 Collect = Annotated[str, AfterValidator(checks.collect)]
 Control = Annotated[str, AfterValidator(checks.control)]
+UserRate = Annotated[str, AfterValidator(checks.user_rate)]
+RateBy = Annotated[str, AfterValidator(checks.rate_by)]
 KindsOrPath = Annotated[str, AfterValidator(checks.kinds_or_path)]
 Kinds = Annotated[tuple[str, ...], BeforeValidator(checks.kinds)]
 Networks = Annotated[tuple[str, ...], BeforeValidator(checks.networks)]
@@ -219,6 +221,24 @@ class Settings(BaseSettings):
         100_000_000,
         "The largest backlog: updates that wait or run. The poller fetches no more than fit, and waits while almost "
         "none fit. Telegram keeps the rest.",
+    )
+    user_rate: UserRate | None = text(
+        None,
+        "updates/seconds, such as 20/60",
+        "The most updates that a person may cause (docs/limits.md): `20/60` is 20 at once, and then one in every 3 s. "
+        "Counted over all pollers and receivers. Payments and updates of CONTROL are not limited. Unset: no limit.",
+    )
+    user_rate_by: RateBy = text(
+        "user",
+        "user, chat, or module:function",
+        "Whose updates are counted together: those of a `user` or of a `chat`, or those for which your own "
+        "`module:function` returns the same key (None: the update has no limit).",
+    )
+    user_rate_over: Literal["drop", "delay", "answer"] = text(
+        "drop",
+        "drop, delay or answer",
+        "What becomes of an update over USER_RATE: `drop` drops it, `delay` makes it wait for its turn, and its lane "
+        "with it, `answer` calls `Bot(on_limited=…)` for the first one of each such time and drops the others.",
     )
     lease_seconds: float = number(
         15.0,

@@ -32,6 +32,7 @@ GROUPS = {
     "order_by": "Order",
     "collect": "Conversations",
     "allowed_updates": "Fetching updates",
+    "user_rate": "Limits",
     "lease_seconds": "Running updates",
     "uncertain_call": "Calls",
     "webhook_url": "The webhook receiver",

@@ -161,6 +161,11 @@ def _load(settings: Settings, beside: BotApi | None = None) -> ServedBot:
         check_order(bot.session, settings.order_by)
     except ValueError as error:
         raise BotImportError(f"{settings.name_of('bot')}={settings.bot}: {error}.") from None
+    if settings.user_rate and settings.user_rate_over == "answer" and bot.on_limited is None:
+        over = settings.name_of("user_rate_over")
+        raise BotImportError(
+            f"{over}=answer, but {settings.bot} has no on_limited: write Bot(…, on_limited=…), or set {over}=drop."
+        )
     return ServedBot(
         settings=settings,
         bot=bot,

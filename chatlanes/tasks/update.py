@@ -252,7 +252,7 @@ def take_answer(run: LaneRun) -> None:
     """An answer to the open question of its lane continues the handler that has asked; an update of CONTROL closes the
     question.
     """
-    if run.handler is not None:  # a recipient, whatever CONTROL returns for it
+    if run.handler is not None or run.delivery.is_marked:  # a recipient, whatever CONTROL returns for it, or limited
         return
     if run.delivery.note or run.ctx.kind == "question_timeout" or run.ctx.data.startswith("chatlanes:"):
         from chatlanes.tasks import questions  # a bot without questions does not import it
@@ -264,6 +264,12 @@ def stop(run: LaneRun) -> None:
     """A stopped update: in place of the bot, nothing is called. What its run had streamed is marked before."""
     if run.delivery.is_stopped and run.handler is None:
         run.handler = lambda _: None
+
+
+def answer_limited(run: LaneRun) -> None:
+    """The first update over USER_RATE (USER_RATE_OVER=answer): `on_limited` is called in place of the bot."""
+    if run.delivery.is_marked and run.handler is None:
+        run.handler = replace(run.served.bot, handle=run.served.bot.on_limited)
 
 
 def limit(run: LaneRun) -> None:
@@ -383,6 +389,7 @@ STEPS: tuple[Callable[[LaneRun], str | None], ...] = (
     find_recipient,
     take_answer,
     stop,
+    answer_limited,
     limit,
     call_handler,
     check_lease,
@@ -451,6 +458,8 @@ def finish_interrupted_streams(ctx: Context) -> None:
 def reason_to_skip(served: ServedBot, ctx: Context, delivery: lanes.Delivery) -> str | None:
     """Why the settings say not to run this update; None if it runs. A failed or replayed timer is not too late."""
     settings = served.settings
+    if delivery.is_marked and served.bot.on_limited is None:
+        return "it is over USER_RATE, and the bot has no on_limited"
     if settings.stale == "skip" and ctx.is_stale:
         return f"its {ctx.kind} is {ctx.age_s:.0f} s old, and Telegram no longer accepts an answer to it (STALE=skip)"
     if settings.timer_late == "skip" and is_timer(ctx.update) and ctx.attempt == 1 and not delivery.is_replayed:

@@ -23,6 +23,7 @@ from celery_lanes.protocol import (
     DurableAppends,
     Guard,
     NewMessage,
+    Rate,
     advice,
     check_lanes,
     only_seen,
@@ -49,6 +50,7 @@ from chatlanes.updates.routing import (
 )
 from chatlanes.updates.words import WORDS
 
+RateOf = Callable[[dict[str, Any], ParsedUpdate], Rate | None]
 #: The name of the task in chatlanes/tasks/update.py; importing that would build the Celery app.
 TASK = "tasks.update"
 #: Celery's body: args, kwargs, and what may follow a task (celery.app.amqp.AMQP.as_task_v2).
@@ -93,6 +95,15 @@ class Channel:
         self.appends.store.client.close()
 
 
+def rating_of(settings: Settings) -> RateOf | None:
+    """The function that gives an update its rate (rates.py); None without USER_RATE. Raises RateError."""
+    if settings.user_rate is None:
+        return None
+    from chatlanes.updates.rates import rating  # other bots do not import it
+
+    return rating(settings, settings.user_rate)
+
+
 class Intake:
     """Appends the updates of one bot."""
 
@@ -101,12 +112,13 @@ class Intake:
     ) -> None:
         """`own_name`: the bot's username in lower case, None if it is not known.
 
-        Raises OrderByError, CollectError and ControlError for an invalid ORDER_BY, COLLECT or CONTROL, ServerUnfit
-        for a server that does not support lanes, and RedisError when Redis does not answer.
+        Raises OrderByError, CollectError, ControlError and RateError for an invalid ORDER_BY, COLLECT, CONTROL or
+        USER_RATE_BY, ServerUnfit for a server that does not support lanes, and RedisError when Redis does not answer.
         """
         check_order_by(settings.order_by)
         self._group_of = grouping(settings)
         self._stops = controlling(settings.control, own_name)
+        self._rate_of = rating_of(settings)
         #: One sentence for each problem with the server's configuration or the queues, apart from durability.
         self.advice: list[str] = []
         self._one_at_a_time: AbstractContextManager[Any] = nullcontext()
@@ -175,13 +187,14 @@ class Intake:
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < _MOST_ID:
             return self._malformed(update)
         problem, keys, lanes, group, body, parsed = None, [], [], None, _NOT_KEPT, parse(update)
-        stops = False
+        stops, rate = False, None
         try:
             body = _json(update)
             keys = keys_of(update, self._order_by, parsed)
             lanes = lanes_of(self._bot, keys)
             group = self._group_of(update, parsed) if self._group_of and lanes else None
             stops = self._stops is not None and self._stops(update, parsed)
+            rate = self._rate_of(update, parsed) if self._rate_of and not stops else None
         except (KeysError, TooDeepError) as error:
             problem = {"type": type(error).__name__, "message": str(error)}
         if isinstance(update, CutUpdate):
@@ -202,6 +215,7 @@ class Intake:
             group=None if problem else group,
             stops=stops,
             stoppable=not is_urgent(parsed),
+            rate=None if problem else rate,
         )
 
     def _queue(self, parsed: ParsedUpdate, keys: list[str], number: int) -> str:

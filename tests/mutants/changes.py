@@ -75,8 +75,8 @@ IN_LUA = (
     Change(
         "a run takes what was leased before",
         f"{LUA}/lib/joining.lua",
-        "or its[3] ~= queue or its[4] then",
-        "or its[3] ~= queue then",
+        "or its[3] ~= queue or its[4] or",
+        "or its[3] ~= queue or",
     ),
     Change(
         "a message that is taken is also the next run",
@@ -101,6 +101,36 @@ IN_LUA = (
         f"{LUA}/leave.lua",
         "if tonumber(its_seq) <= seq then",
         "if tonumber(its_seq) < 0 then",
+    ),
+    Change(
+        "a dropped message counts in its rate",
+        f"{LUA}/append.lua",
+        "if turn_us <= now_us or over == 'delay' then known",
+        "if true then known",
+    ),
+    Change(
+        "each message over its rate is marked",
+        f"{LUA}/append.lua",
+        "if over == 'mark' and known.marked_us <= now_us then",
+        "if over == 'mark' then",
+    ),
+    Change(
+        "a rate waits for a clock that was set back",
+        f"{LUA}/append.lua",
+        "math.max((tonumber(at) or 0) - now_us, 0)",
+        "0",
+    ),
+    Change(
+        "a message makes the one before it due before its turn",
+        f"{LUA}/lib/places.lua",
+        "if found[3] and tonumber(due_ms) > now_ms then return end",
+        "",
+    ),
+    Change(
+        "a message over its rate ends a run",
+        f"{LUA}/lib/joining.lua",
+        "if turn_ms and (fence or not turn or state == 'ready' or step.unwritten[id]) then return false end",
+        "",
     ),
     Change("a replayed message stays stopped", f"{LUA}/replay.lua", "'alive', 'stopped')", "'alive')"),
     Change(

@@ -74,6 +74,12 @@ def test_file_is_appended_once_in_its_order(replay: Replay, redis_url: str) -> N
     assert "updates that were appended in the last 48 h are not appended again\n" in said
 
 
+def test_no_rate_holds_for_a_replay(replay: Replay, redis_url: str) -> None:
+    replay.write(lines_of(*range(1, 6)))
+    assert replay("updates.jsonl", USER_RATE="1/3600")[0] == 0
+    assert lane(redis_url) == [1, 2, 3, 4, 5]
+
+
 def test_invalid_lines_are_reported_by_number(replay: Replay, redis_url: str) -> None:
     replay.write("\ufeff" + lines_of(1) + 'hello\n\n{"message":{}}\n[1]\n{"update_id":-1}\n' + lines_of(2).rstrip())
     code, said, logged = replay("updates.jsonl", "--quiet")

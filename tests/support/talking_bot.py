@@ -80,9 +80,23 @@ async def on_stop_async(ctx: Any) -> None:
     await ctx.reply(f"{ctx.kind} after {ctx.session.get('runs', 0)} runs")
 
 
+def on_limited(ctx: Context) -> None:
+    record("on_limited", ctx)
+    for order, value in ORDERS.findall(ctx.text):
+        execute(ctx, order, value)
+    ctx.reply(f"slowly, after {ctx.session.get('runs', 0)} runs")
+
+
+async def on_limited_async(ctx: Any) -> None:
+    record("on_limited", ctx)
+    await ctx.reply(f"slowly, after {ctx.session.get('runs', 0)} runs")
+
+
 bot = Bot(handle, on_error=on_error)
 bot_async = Bot(handle_async, on_error=on_error)
 bot_stopped = Bot(handle, on_error=on_error, on_stop=on_stop)
+bot_limited = Bot(handle, on_error=on_error, on_limited=on_limited)
+bot_async_limited = Bot(handle_async, on_error=on_error, on_limited=on_limited_async)
 bot_async_stopped = Bot(handle_async, on_error=on_error, on_stop=on_stop_async)
 
 

@@ -17,7 +17,7 @@ import celery_lanes
 from celery_lanes.cli import lanes, status
 from celery_lanes.cli.context import CommandError
 from celery_lanes.cli.run import act, run
-from celery_lanes.protocol import NewMessage
+from celery_lanes.protocol import NewMessage, Rate
 from celery_lanes.transport.publish import timer_of
 from tests.lanes.test_vocabulary import FOREIGN
 
@@ -62,6 +62,13 @@ def test_status_counts_messages_by_group(said: Said) -> None:
     assert list(shown) == ["groups", "lanes", "paused_since_ms", "timers"]
     assert (shown["groups"]["orders"]["backlog"], shown["groups"]["mail"]["backlog"]) == (3, 0)
     assert shown["lanes"][0]["lane"] == "customer:9"
+
+
+def test_status_says_that_a_message_is_over_its_rate(app: Celery, said: Said) -> None:
+    rate = Rate("ann", 1, 3_600_000, "delay")
+    app.lanes.store.append([NewMessage(f"n{n}", "mail", STORED, [f"ann:{n}"], rate=rate) for n in (1, 2)])
+    app.lanes.store.append([NewMessage("n3", "mail", STORED, ["ann:2"])])
+    assert re.search(r"ann:2 +1 +.*over its rate: waits for its turn for ", said("status"))
 
 
 def test_a_lane_is_shown_and_paused_by_its_key(app: Celery, said: Said) -> None:

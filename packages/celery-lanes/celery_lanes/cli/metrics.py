@@ -49,6 +49,9 @@ COUNTERS = {
     "collected": "Messages that joined a group: they have no run of their own.",
     "interrupted": "Runs that a newer message has ended.",
     "stopped": "Messages that a newer message has stopped.",
+    "rate_dropped": "Messages over their rate that were dropped.",
+    "rate_delayed": "Messages over their rate that wait for their turn.",
+    "rate_marked": "Messages over their rate that were marked, for their runs to answer.",
     "scheduled": "Timers set or moved.",
     "cancelled": "Timers removed before they were due.",
     "fired": "Timers that were due: their messages are counted as appended.",
@@ -196,7 +199,7 @@ def _sizes(lanes: Context) -> Iterator[Metric]:
     for name, key, means in (
         ("leased", keys.LEASES, "Messages leased to workers."),
         ("delayed", keys.DELAYED, "Messages that wait for a retry or are parked."),
-        ("collecting", keys.COLLECTING, "Groups that wait for further messages."),
+        ("collecting", keys.COLLECTING, "Groups that wait for further messages, and messages over their rate."),
         ("dead_letters", keys.DEAD, "Messages in the dead letters."),
     ):
         yield GaugeMetricFamily(f"lanes_{name}", means, value=int(lanes.client.zcard(key)))

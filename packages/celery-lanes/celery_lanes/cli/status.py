@@ -235,6 +235,8 @@ def doing(first: Record, now_us: int, paused: Container[str], words: Words) -> s
         return f"delayed {since} ago{again}{why}"
     if first.state == "held":
         return f"held for {since}: {words.a_message} before it may still arrive"
+    if first.state == "collecting" and first.has_turn:
+        return f"over its rate: waits for its turn for {since}"
     if first.state == "collecting":
         return f"collected for {since}: further {words.message}s may follow"
     if first.state == "ready":

@@ -24,7 +24,7 @@ _AT_ONCE = 500
 #: Longer than the first line of a stored message, which describes it.
 _FIRST_LINE = 2047
 
-_FIELDS = ("state", "queue", "lanes", "seq", "fence", "holder", "failed", "died", "replayed", "parked", "size")
+_FIELDS = ("state", "queue", "lanes", "seq", "fence", "holder", "failed", "died", "replayed", "parked", "size", "turn")
 
 #: The buckets of a histogram, by their upper bounds.
 _PLACES = {name: place for place, name in enumerate((*map(str, BOUNDS_S), LONGER))}
@@ -46,6 +46,7 @@ class Record:
     is_replayed: bool
     parked: str  # why it was postponed without a failure, the last time; empty: it was not
     size: int = 1  # how many messages are one run
+    has_turn: bool = False  # it is over its rate, and waits for its turn
 
     @property
     def group(self) -> str:
@@ -267,7 +268,7 @@ def counts(client: Redis) -> dict[str, int]:
 
 
 def _record(message_id: str, fields: list[str]) -> Record:
-    state, queue, lanes, seq, fence, holder, failed, died, replayed, parked, size = fields
+    state, queue, lanes, seq, fence, holder, failed, died, replayed, parked, size, turn = fields
     return Record(
         id=message_id,
         state=state,
@@ -281,6 +282,7 @@ def _record(message_id: str, fields: list[str]) -> Record:
         is_replayed=bool(replayed),
         parked=parked,
         size=_number(size) or 1,
+        has_turn=bool(turn),
     )
 
 

@@ -7,7 +7,7 @@ Redis Cluster is not supported, because a script uses keys that are not in its K
 
 #: hash: state, queue, lanes (joined by \n), seq (its place), fence, holder, failed, died, replayed, held, parked,
 #: alive, group, size, open, interrupted, shielded, stopped,
-#: unstoppable, taken (lua/take.lua)
+#: unstoppable, taken (lua/take.lua), turn (it is over its rate: due, ms), marked
 MESSAGE = "lanes:message:"
 #: string: the stored message (envelope.py)
 BODY = "lanes:body:"
@@ -27,7 +27,7 @@ SEEN = "lanes:seen:"
 LEASES = "lanes:leases"
 #: zset: message id -> due, ms
 DELAYED = "lanes:delayed"
-#: zset: message id -> due, ms; for groups that wait for further messages
+#: zset: message id -> due, ms; for groups that wait for further messages, and messages that are over their rate
 COLLECTING = "lanes:collecting"
 #: zset: <owner>, a newline, <name> of a timer -> due, ms; less a half if it was set for at most a minute
 TIMERS = "lanes:timers"
@@ -47,6 +47,8 @@ MODES = "lanes:modes"
 #: hash: id of a leased message, or of one that was leased -> its successor (lua/lib/places.lua): queue, lanes and
 #: stored message, joined by tabs
 SUCCESSORS = "lanes:successors"
+#: string, named by the key of a rate: full, at, marked, µs, joined by blanks (lua/append.lua)
+RATE = "lanes:rate:"
 #: zset: message id -> buried at, ms
 DEAD = "lanes:dead"
 #: zset, named by a group of queues: message id -> seq, for all messages that are not buried; the first is the oldest
@@ -61,7 +63,7 @@ MISSING = "lanes:missing:"
 LAST = "lanes:last"
 #: hash: seq (the last one), and totals: appended, seen, handed_out, settled, skipped, released,
 #: retried, parked, buried, replayed, dropped, expired, refused, repaired, held, late, uncertain, answered, collected,
-#: interrupted, stopped, steered, scheduled, cancelled, fired
+#: interrupted, stopped, steered, rate_dropped, rate_delayed, rate_marked, scheduled, cancelled, fired
 COUNTS = "lanes:counts"
 #: hash: queue -> how many messages of it have been settled
 SETTLED = "lanes:settled"

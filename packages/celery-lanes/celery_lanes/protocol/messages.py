@@ -24,6 +24,8 @@ MOST_KEY_BYTES = 256
 PORTION, PORTION_BYTES = 64, 256 * 1024
 #: Lua's numbers are exact below this one.
 MOST_NUMBER = 2**53
+#: Of the messages and the milliseconds of a rate: its times, in µs, stay below the number above.
+MOST_RATE = 10**9
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _TEXT = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,256}")
@@ -44,6 +46,21 @@ class Group(NamedTuple):
     most: int
     interrupts: bool = False
     steers: bool = False
+
+
+class Rate(NamedTuple):
+    """How many messages of a `key` are appended, by all appenders together: `most` at once, and then one in every
+    `per_ms / most`. A message that was seen before is not counted.
+
+    A message over its rate is dropped, and remembered as seen like one that was added. With `over` "delay" it is added
+    instead and waits for its turn, and its lanes with it; a group waits for the turn of its last message. With "mark"
+    the first one within `per_ms` is added, without its group, and its delivery is marked (Delivery.is_marked).
+    """
+
+    key: str
+    most: int
+    per_ms: int
+    over: Literal["drop", "delay", "mark"] = "drop"
 
 
 class NewMessage(NamedTuple):
@@ -68,6 +85,7 @@ class NewMessage(NamedTuple):
     after_run: bool = False
     stops: bool = False
     stoppable: bool = True
+    rate: Rate | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +307,7 @@ def append_row(message: NewMessage) -> tuple[Argument, ...]:
     problem = problem_json(message.problem) if message.problem else ""
     stored, group = _grouped(message)
     flags = int(message.after_run), 1 if message.stops else 0 if message.stoppable else 2
-    return message.id, message.queue, stored, scope, number, problem, group, *flags, lanes
+    return message.id, message.queue, stored, scope, number, problem, group, *flags, _rate(message.rate), lanes
 
 
 def check_lanes(lanes: Any) -> None:
@@ -326,6 +344,20 @@ def check_group(group: Any) -> Group:
     raise PublishRefused(
         f"{group!r:.200} is not a group: use lanes.Group(name, quiet_ms=700, max_wait_ms=5000, most=20), with a name "
         "of 1 to 256 characters without control characters, whole numbers from 0 to 2**53 - 1, and interrupts or steers"
+    )
+
+
+def _rate(rate: Rate | None) -> str:
+    """A rate as append.lua reads it. Raises PublishRefused."""
+    if rate is None:
+        return ""
+    key, most, per_ms, over = rate
+    is_counted = all(_is_number(each) and 0 < each <= MOST_RATE for each in (most, per_ms))
+    if _is_text(key) and is_counted and over in ("drop", "delay", "mark"):
+        return f"{most} {per_ms} {over} {key}"
+    raise PublishRefused(
+        f"{rate!r:.200} is not a rate: use a key of 1 to {MOST_KEY_BYTES} bytes without control characters, and whole "
+        f"numbers of messages and ms up to {MOST_RATE:,}"
     )
 
 

@@ -157,6 +157,8 @@ class Appended:
     #: How many of the added messages have no record: they joined groups, or follow a run with their id. The totals do
     #: not count them.
     joined: int = field(default=0, compare=False)
+    #: Messages that were over their rates, and were not added.
+    over_rate: int = 0
 
 
 def append(messages: Iterable[NewMessage], guard: Guard | None = None, hold_ms: int = 0) -> Command[Appended]:
@@ -182,9 +184,9 @@ def append(messages: Iterable[NewMessage], guard: Guard | None = None, hold_ms: 
 def _appended(answer: list[Any] | None) -> Appended:
     if answer is None:
         raise LeaseLost("another process appends now; nothing was appended")
-    added, seen, buried, pending, held, late, due_ms, before, joined = answer
+    added, seen, buried, pending, held, late, due_ms, before, joined, over_rate = answer
     due = None if due_ms < 0 else due_ms
-    return Appended(added, seen, buried, pending, held, late, due, _history(before), joined)
+    return Appended(added, seen, buried, pending, held, late, due, _history(before), joined, over_rate)
 
 
 # -- leases
@@ -209,6 +211,7 @@ class Leased(NamedTuple):
     interrupted: int = 0  # how often a newer message has ended its run
     is_stopped: bool = False
     note: str = ""  # of its first lane
+    is_marked: bool = False  # it was over its rate (Rate)
 
     @property
     def is_first(self) -> bool:
@@ -271,7 +274,7 @@ def turn(
     )
 
 
-_NO_PAST = (0, 0, 0, -1, -1, 0, 0)
+_NO_PAST = (0, 0, 0, -1, -1, 0, 0, 0)
 
 
 def _fetched(answer: list[Any]) -> Fetched:
@@ -279,10 +282,10 @@ def _fetched(answer: list[Any]) -> Fetched:
     values = iter(flat)
     leased = []
     for id_, fence, queue, waited, past, stored in zip(*[values] * 6, strict=True):
-        known, note = past.split(b" ", 7), ""
-        if len(known) == 8:
+        known, note = past.split(b" ", 8), ""
+        if len(known) == 9:
             note = known.pop().decode()
-        died, failed, parked, replayed, alive, interrupted, stopped = map(int, known) if past else _NO_PAST
+        died, failed, parked, replayed, alive, interrupted, stopped, marked = map(int, known) if past else _NO_PAST
         leased.append(
             Leased(
                 id_.decode(),
@@ -298,6 +301,7 @@ def _fetched(answer: list[Any]) -> Fetched:
                 interrupted,
                 stopped == 1,
                 note,
+                marked == 1,
             )
         )
     due_s = None if due_ms < 0 else due_ms / 1000

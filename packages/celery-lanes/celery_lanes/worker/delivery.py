@@ -70,6 +70,8 @@ class Delivery:
     is_replayed: bool = False
     #: A newer message has stopped the message, which is only to be ended: LaneTask.on_stopped is called.
     is_stopped: bool = False
+    #: The message is over its rate (Rate), and the first such one for a while.
+    is_marked: bool = False
     #: The note of the message's first lane (SetNote), as it was at the hand-out; empty: there is none.
     note: str = ""
     #: The lease was valid when the run began.
@@ -439,6 +441,7 @@ def delivery_from(lane: dict[str, Any], tag: str, lanes: RunLanes) -> Delivery:
         is_steered=lane.get("steered", False),
         is_replayed=lane.get("replayed_s") is not None,
         is_stopped=lane.get("stopped", False),
+        is_marked=lane.get("marked", False),
         note=lane.get("note", ""),
     )
 

@@ -261,7 +261,7 @@ CALLS: list[tuple[str, Any, Any, int, int]] = [
     (
         "append",
         lambda s: s.append([NewMessage("1", "q", "x", ["a"]), NewMessage("2", "q", "x", [])], Guard("g", "5")),
-        [2, 0, 0, 2, 0, 0, -1, [b"5", 0, 0, 0], 0],
+        [2, 0, 0, 2, 0, 0, -1, [b"5", 0, 0, 0], 0, 0],
         1,
         2,
     ),

@@ -11,7 +11,7 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
@@ -31,6 +31,7 @@ from celery_lanes.protocol import (
     NewMessage,
     Noted,
     Outcome,
+    Rate,
     Set,
     SetMode,
     SetNote,
@@ -83,11 +84,18 @@ LEFT_WHEN_SETTLED = (
     keys.MISSING,
     keys.NOTES,
     keys.MODES,
+    keys.RATE,
     keys.SWEPT,
     keys.IDENTITY,
     KEPT,
 )
 
+OVERS: list[Literal["drop", "delay", "mark"]] = ["drop", "delay", "mark"]
+#: Two at once, and then one in every ten minutes.
+a_rate = st.one_of(
+    st.none(),
+    st.sampled_from([Rate(key, 2, 20 * MINUTE_MS, over) for key in "st" for over in OVERS]),
+)
 a_batch = st.lists(
     st.tuples(
         st.integers(-3, 5),  # its number, relative to the highest one so far
@@ -96,6 +104,7 @@ a_batch = st.lists(
         st.sampled_from([None, None, None, "Malformed"]),
         st.sampled_from([None, TALK, INTERRUPTING, INTERRUPTING, STEERING, TALK._replace(name="h")]),
         st.sampled_from([False, False, False, True]),  # whether it stops
+        a_rate,
     ),
     max_size=5,
 )
@@ -182,39 +191,44 @@ class LanesMachine(RuleBasedStateMachine):
     # The verbs of workers and pollers.
 
     @rule(batch=a_batch, holds=st.booleans())
-    def append(self, batch: list[tuple[int, str, list[str], str | None, Group | None, bool]], holds: bool) -> None:
+    def append(
+        self, batch: list[tuple[int, str, list[str], str | None, Group | None, bool, Rate | None]], holds: bool
+    ) -> None:
         messages, added = [], 0
+        dropped = self.model.counts["rate_dropped"]
         self.appended.update(self.model.fire_due([timer.decode() for timer in self.client.zrange(keys.TIMERS, 0, -1)]))
-        for offset, queue, lanes, problem, group, stops in batch:
+        for offset, queue, lanes, problem, group, stops, rate in batch:
             number = max(self.highest + offset, 1)
             self.highest = max(self.highest, number)
             message_id = f"1:{number}"
             error = {"type": problem} if problem else None
             body = f"body of {message_id}"
-            messages.append(NewMessage(message_id, queue, body, lanes, ("1", number), error, group, stops=stops))
-            if self.model.append(number, queue, lanes, problem, group, holds=holds, stops=stops):
+            once = "1", number
+            messages.append(NewMessage(message_id, queue, body, lanes, once, error, group, stops=stops, rate=rate))
+            if self.model.append(number, queue, lanes, problem, group, holds=holds, stops=stops, rate=rate):
                 added += 1
                 self.appended.add(message_id)
         self.model.give_up_gaps()
         appended = self.store.append(messages, hold_ms=HOLD_MINUTES * MINUTE_MS if holds else 0)
-        assert (appended.added, appended.seen) == (added, len(batch) - added)
+        dropped = self.model.counts["rate_dropped"] - dropped
+        assert (appended.added, appended.seen, appended.over_rate) == (added, len(batch) - added - dropped, dropped)
         assert appended.pending == self.model.pending({message.queue for message in messages})
         assert (appended.due_ms is None) == (not self.model.gaps)
         self.compare()
 
     @precondition(lambda self: self.grouped())
-    @rule(data=st.data(), holds=st.booleans(), count=st.integers(1, 2))
-    def append_to_a_group(self, data: st.DataObject, holds: bool, count: int) -> None:
+    @rule(data=st.data(), holds=st.booleans(), count=st.integers(1, 2), rate=a_rate)
+    def append_to_a_group(self, data: st.DataObject, holds: bool, count: int, rate: Rate | None) -> None:
         """Append messages that would join a group, if it is still open."""
         running = [item for item in self.grouped() if item.state == "leased"]
         item = self.draw(data, running or self.grouped())
-        self.append([(1, item.queue, [*item.lanes], None, item.group, False)] * count, holds)
+        self.append([(1, item.queue, [*item.lanes], None, item.group, False, rate)] * count, holds)
 
     @precondition(lambda self: self.model.in_state("leased"))
     @rule(data=st.data(), group=st.sampled_from([None, INTERRUPTING]))
     def stop_a_run(self, data: st.DataObject, group: Group | None) -> None:
         item = self.draw(data, self.model.in_state("leased"))
-        self.append([(1, item.queue, [*item.lanes], None, group, True)], False)
+        self.append([(1, item.queue, [*item.lanes], None, group, True, None)], False)
 
     @rule(
         lanes=st.sampled_from(["a", "b", "ab", "cd"]).map(list),
@@ -223,7 +237,7 @@ class LanesMachine(RuleBasedStateMachine):
     )
     def run_a_group(self, lanes: list[str], count: int, group: Group) -> None:
         """Append an interruptible or a steered group, and lease it if no other message is before it."""
-        self.append([(1, "q", lanes, None, group, False)] * count, False)
+        self.append([(1, "q", lanes, None, group, False, None)] * count, False)
         for item in self.collected():
             self.end_collecting(item)
         self.sweep()
@@ -291,7 +305,7 @@ class LanesMachine(RuleBasedStateMachine):
         assert (message.queue, message.died, message.failed) == (item.queue, item.died, item.failed)
         assert (message.replayed_s is None) == (item.replayed is None)
         assert (message.stored, message.interrupted) == (item.body.encode(), item.interrupted)
-        assert message.is_stopped == (item.stopped is not None)
+        assert (message.is_stopped, message.is_marked) == (item.stopped is not None, item.is_marked)
         assert message.note == self.model.notes.get(item.lanes[0] if item.lanes else "", "")
         self.model.hand_out(item, holder)
         self.hand_outs.append((message.id, message.fence))
@@ -461,15 +475,22 @@ class LanesMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.model.in_state("leased"))
     @rule(
-        data=st.data(), shields=st.booleans(), appends=st.integers(0, 2), unshields=st.booleans(), stops=st.booleans()
+        data=st.data(),
+        shields=st.booleans(),
+        appends=st.integers(0, 2),
+        unshields=st.booleans(),
+        stops=st.booleans(),
+        rate=a_rate,
     )
-    def shield(self, data: st.DataObject, shields: bool, appends: int, unshields: bool, stops: bool) -> None:
+    def shield(
+        self, data: st.DataObject, shields: bool, appends: int, unshields: bool, stops: bool, rate: Rate | None
+    ) -> None:
         grouped = [item for item in self.grouped() if item.state == "leased"]
         item = self.draw(data, grouped or self.model.in_state("leased"))
         if shields:
             item.is_shielded = True
             assert self.store.shield(item.id, str(item.fence), shielded=True) is Shielded.DONE
-            self.append([(1, item.queue, [*item.lanes], None, item.group, stops)] * appends, False)
+            self.append([(1, item.queue, [*item.lanes], None, item.group, stops, rate)] * appends, False)
         if unshields and item.state == "leased":
             fence = str(item.fence)
             expected = Shielded.INTERRUPTED if self.model.unshield(item) else Shielded.DONE
@@ -490,7 +511,7 @@ class LanesMachine(RuleBasedStateMachine):
     def take(self, data: st.DataObject, appends: int, takes: int, place: int, repeats: bool) -> None:
         """A run takes what has arrived. With `repeats`, an answer is lost, and it asks again."""
         item = self.draw(data, self.steered())
-        self.append([(1, item.queue, [*item.lanes], None, item.group, False)] * appends, False)
+        self.append([(1, item.queue, [*item.lanes], None, item.group, False, None)] * appends, False)
         fence = str(item.fence)
         for _ in range(takes):
             known = len(item.taken)
@@ -565,6 +586,11 @@ class LanesMachine(RuleBasedStateMachine):
         if item.state == "buried":
             self.model.replay(item)
         self.compare()
+
+    @rule(key=st.sampled_from("st"))
+    def recover_a_rate(self, key: str) -> None:
+        self.client.delete(keys.RATE + key)
+        self.model.rates.pop(key, None)
 
     @rule(lane=st.sampled_from("abcd"))
     def pause_or_resume(self, lane: str) -> None:
@@ -745,7 +771,7 @@ class LanesMachine(RuleBasedStateMachine):
             assert message_id in state.messages
         assert state == expected
         assert state.ready.keys() <= state.bells, "a queue has ready messages, but its bell is not set"
-        timed = {item.queue for item in self.model.in_order() if item.group}
+        timed = {item.queue for item in self.model.in_order() if item.group or item.has_turn}
         timed |= {timer.queue for timer in self.model.timers.values()}
         assert state.bells <= self.bells | state.ready.keys() | timed, "a bell was set without a reason"
         self.bells = state.bells

@@ -179,7 +179,7 @@ def test_the_arguments_and_the_stored_form(client: Redis, store: Store) -> None:
     """Another release reads them: one that does not know steering sees a group that nothing interrupts."""
     message = NewMessage(B, "q", b'{"headers":{}}\n[]', ["a"], group=Group("g", 1, 2, 3, steers=True))
     stored, group = b'\x1e {"headers":{}}\n[]', "1 2 3 2 g"
-    assert append_row(message) == (B, "q", stored, "", "", "", group, 0, 0, "a")
+    assert append_row(message) == (B, "q", stored, "", "", "", group, 0, 0, "", "a")
     seed(client, state_with(run("A"), behind(B, "B")))
     take(store, place=7)
     record = client.hgetall(keys.message(A))

@@ -227,7 +227,7 @@ def test_a_message_is_stored_as_not_stoppable(client: Redis, store: Store) -> No
 
 def test_the_arguments_and_the_stored_form(client: Redis, store: Store) -> None:
     """Another release reads the stored form: a stopped message differs by the field `stopped`, and by no other."""
-    assert append_row(stopping(B)) == (B, "q", f"body of {B}", "", "", "", "", 0, 1, "a")
+    assert append_row(stopping(B)) == (B, "q", f"body of {B}", "", "", "", "", 0, 1, "", "a")
     seed(client, state_with(leased(A, "a")))
     store.append([stopping(B)])
     record = client.hgetall(keys.message(A))

@@ -2,16 +2,17 @@
 -- With  numbers timers
 -- KEYS  1 guard  hash (optional): nothing is appended unless its field `fence` equals `fence`
 -- ARGV  seen_ttl_s seen_block fence sets hold_ms
---       then id queue stored scope number problem group after_run stops lanes, once for each message: the message is
+--       then id queue stored scope number problem group after_run stops rate lanes, once for each message: the message is
 --       remembered by `scope` and `number` (may be empty), a `problem` buries it at once, `group` (may be empty) is
 --       described in joining.lua, with `after_run` 1 it may be a successor (places.lua), with `stops` 1 it stops the first
---       message of each of its lanes (joining.lua), with 2 it is never stopped itself, `lanes` are keys joined by \n; without a `queue` only the number is
+--       message of each of its lanes (joining.lua), with 2 it is never stopped itself, `rate` (may be empty) is described below, `lanes` are keys joined by \n; without a `queue` only the number is
 --       remembered
 -- `sets` is written to the guard: for each field a line with the field, a tab and its value.
 -- If hold_ms is not 0, messages join their lanes in the order of their numbers: one is held for that long while a lower
 -- number is missing (numbers.lua). If it is 0, held messages with lower numbers join before.
 -- Returns {added, seen, buried, pending in the groups of these queues, held, late, ms until the next held one is due
--- (-1: none), history before this append, added without a record: they joined groups, or are successors}, or nil if the guard has another fence
+-- (-1: none), history before this append, added without a record: they joined groups, or are successors; over their
+-- rates and not added}, or nil if the guard has another fence
 local seen_ttl_s, seen_block, fence, sets, hold_ms = unpack(ARGV, 1, 5)
 hold_ms = tonumber(hold_ms)
 
@@ -42,10 +43,17 @@ local function protect(id)
   redis.call('HSET', MESSAGE .. id, 'unstoppable', 1)
 end
 
-local function hold(id, queue, stored, scope, number, until_ms, group, stops, lanes)
+-- Its run finds that it is marked. Nothing joins it.
+local function mark(id)
+  redis.call('HSET', MESSAGE .. id, 'marked', 1, 'fence', next_fence())
+end
+
+local function hold(id, queue, stored, scope, number, until_ms, group, stops, over, lanes)
   local seq, keys, place = next_place(), table.concat(lanes, '\n'), place_of(scope, number)
   redis.call('HSET', MESSAGE .. id, 'state', 'held', 'queue', queue, 'lanes', keys, 'seq', seq, 'held', place)
   if group ~= '' then redis.call('HSET', MESSAGE .. id, 'group', group) end
+  if tonumber(over) then note_turn(id, over) end
+  if over == 'mark' then mark(id) end
   if stops == '2' then protect(id) end
   redis.call('SET', BODY .. id, stored)
   redis.call('ZADD', PENDING .. group_of(queue), seq, id)
@@ -54,27 +62,78 @@ local function hold(id, queue, stored, scope, number, until_ms, group, stops, la
   step.held_scopes[scope] = true
 end
 
+-- A rate limits how many messages of a key are added: `most` at once, and then one in every `per_ms / most`. It is sent as
+-- `most per_ms over key`. What becomes of a message over its rate depends on `over`:
+--   drop   it is not added
+--   delay  it is added, and is not handed out before its turn: its lanes wait with it
+--   mark   the first one within per_ms is added, marked, so that its run can answer; the others are not added
+-- The record of a key is `full_us at_us marked_us`: when it may have `most` messages at once again, when that was
+-- written, and until when no other message is marked.
+local rates = {} -- key -> its record
+
+-- A record that cannot be read counts as none. After the clock was set back, its times keep their distance from now.
+local function rate_of(key)
+  local found = redis.pcall('GET', RATE .. key)
+  local full, at, marked = string.match(type(found) == 'string' and found or '', '^(%d+) (%d+) (%d+)$')
+  local back = math.max((tonumber(at) or 0) - now_us, 0)
+  rates[key] = { full_us = (tonumber(full) or 0) - back, marked_us = (tonumber(marked) or 0) - back }
+  return rates[key]
+end
+
+-- Counts a message. Returns nil if it is within its rate; otherwise `drop`, `mark`, or the time of its turn in ms.
+local function over_rate(rate)
+  if rate == '' then return nil end
+  local most, per_ms, over, key = string.match(rate, '^(%d+) (%d+) (%l+) (.*)$')
+  local per_us, known = per_ms * 1000, rates[key] or rate_of(key)
+  if over ~= 'delay' then known.full_us = math.min(known.full_us, now_us + per_us) end
+  local full_us = math.max(known.full_us, now_us) + math.floor(per_us / most)
+  local turn_us = full_us - per_us
+  if turn_us <= now_us or over == 'delay' then known.full_us = full_us end
+  if turn_us <= now_us then return nil end
+  if over == 'delay' then
+    count('rate_delayed', 1)
+    return math.ceil(turn_us / 1000)
+  end
+  if over == 'mark' and known.marked_us <= now_us then
+    count('rate_marked', 1)
+    known.marked_us = now_us + per_us
+    return 'mark'
+  end
+  return 'drop'
+end
+
+local function write_rates()
+  for key, known in pairs(rates) do
+    local kept_ms = math.ceil((math.max(known.full_us, known.marked_us) - now_us) / 1000)
+    local record = digits(known.full_us) .. ' ' .. digits(now_us) .. ' ' .. digits(math.max(known.marked_us, 0))
+    if kept_ms > 0 then redis.call('SET', RATE .. key, record, 'PX', kept_ms) end
+  end
+end
+
 if KEYS[1] and redis.call('HGET', KEYS[1], 'fence') ~= fence then return false end
 
 local before = history()
-local added, seen, buried, held, pending, succeeding = 0, 0, 0, 0, 0, 0
+local added, seen, buried, held, pending, succeeding, dropped = 0, 0, 0, 0, 0, 0, 0
 local groups, exists = {}, {} -- of the messages; id -> whether the message exists
 
-local function add(id, queue, stored, problem, group, stops, lanes)
-  if group ~= '' and join_group(queue, group, lanes, stored) then return end
+local function add(id, queue, stored, problem, group, stops, over, lanes)
+  local turn_ms = tonumber(over)
+  if group ~= '' and join_group(queue, group, lanes, stored, turn_ms) then return end
+  local waits = group ~= '' or turn_ms ~= nil
   local seq = next_place()
   local state, is_first = 'buried', false
   if problem == '' then
     is_first = join_lanes(id, queue, lanes, seq)
-    state = is_first and group == '' and not in_paused_lane(lanes) and 'ready' or 'waiting'
+    state = is_first and not waits and not in_paused_lane(lanes) and 'ready' or 'waiting'
   end
   local joined = lanes[2] and table.concat(lanes, '\n') or lanes[1] or ''
   redis.call('HSET', MESSAGE .. id, 'state', state, 'queue', queue, 'lanes', joined, 'seq', seq)
   local n = #step.new_bodies
   step.new_bodies[n + 1], step.new_bodies[n + 2], step.body_at[id] = BODY .. id, stored, n + 2
   if stops == '2' then protect(id) end
-  if group ~= '' then start_group(id, queue, group) end
-  if group ~= '' and is_first then make_ready(id, queue) end
+  if over == 'mark' then mark(id) end
+  if waits then start_waiting(id, queue, group, turn_ms) end
+  if waits and is_first then make_ready(id, queue) end
   if state == 'ready' then add_ready(id, queue) end
   if state == 'buried' then
     buried = buried + 1
@@ -88,15 +147,15 @@ if step.is_any_timer_set then
   fire_due(20) -- before the messages join
 end
 local ids, keys = {}, {}
-for i = 6, #ARGV, 10 do
+for i = 6, #ARGV, 11 do
   ids[#ids + 1] = ARGV[i]
-  for _, key in ipairs(split(ARGV[i + 9])) do keys[#keys + 1] = key end
+  for _, key in ipairs(split(ARGV[i + 10])) do keys[#keys + 1] = key end
 end
 note_existing(exists, MESSAGE, ids)
 note_existing(step.occupied, LANE, keys)
 
-for i = 6, #ARGV, 10 do
-  local id, queue, stored, scope, number, problem, group, after_run, stops, lanes = unpack(ARGV, i, i + 9)
+for i = 6, #ARGV, 11 do
+  local id, queue, stored, scope, number, problem, group, after_run, stops, rate, lanes = unpack(ARGV, i, i + 10)
   if queue ~= '' then groups[group_of(queue)] = true end
   number = tonumber(number)
   if was_remembered(scope, number, seen_block, seen_ttl_s) then
@@ -107,17 +166,21 @@ for i = 6, #ARGV, 10 do
   else
     local keys, until_ms = split(lanes), now_ms + hold_ms
     if hold_ms == 0 then close_gaps(scope, number) else note_arrival(scope, number, seen_block, hold_ms) end
-    if queue ~= '' then
+    local over = queue ~= '' and problem == '' and over_rate(rate)
+    if over == 'drop' then
+      dropped = dropped + 1
+    elseif queue ~= '' then
       added = added + 1
       exists[id] = true
       group, stored = in_mode(keys[1], group, stored)
+      if over == 'mark' then group = '' end
       if stops == '1' and problem == '' then stop_first(keys) end
       local is_ordered = hold_ms > 0 and problem == '' and keys[1] ~= nil
       if is_ordered and must_wait(scope, number, until_ms) then
         held = held + 1
-        hold(id, queue, stored, scope, number, until_ms, group, stops, keys)
+        hold(id, queue, stored, scope, number, until_ms, group, stops, over, keys)
       else
-        add(id, queue, stored, problem, group, stops, keys)
+        add(id, queue, stored, problem, group, stops, over, keys)
         if is_ordered and scope ~= '' then note_number(scope, number) end
       end
     end
@@ -127,11 +190,13 @@ end
 local due_ms = expire_holds(500)
 
 finish()
+write_rates()
 for field, value in string.gmatch(sets, '([^\t]+)\t([^\n]*)\n') do redis.call('HSET', KEYS[1], field, value) end
 count('appended', added - step.collected + step.absorbed - succeeding)
 count('collected', step.collected)
 count('seen', seen)
 count('held', held)
 count('late', step.late)
+count('rate_dropped', dropped)
 for group in pairs(groups) do pending = pending + redis.call('ZCARD', PENDING .. group) end
-return { added, seen, buried, pending, held, step.late, due_ms, before, step.collected - step.absorbed + succeeding }
+return { added, seen, buried, pending, held, step.late, due_ms, before, step.collected - step.absorbed + succeeding, dropped }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from celery_lanes.protocol import (
     Begun,
@@ -18,6 +19,7 @@ from celery_lanes.protocol import (
     Move,
     MoveTimer,
     Noted,
+    Rate,
     Set,
     SetMode,
     SetNote,
@@ -66,6 +68,8 @@ class ModelMessage:
     errors: tuple[str, ...] = ()
     journal: ModelJournal = field(default_factory=ModelJournal)
     group: Group | None = None
+    #: the group of its stored form: a marked message is not in it
+    packed: Group | None = None
     #: of a group: its messages, and minutes until it is due; None: it does not wait for further ones
     names: tuple[str, ...] = ()
     due: int | None = None
@@ -77,11 +81,17 @@ class ModelMessage:
     #: of each message that its runs have taken: the place, the id, and the seq
     taken: tuple[tuple[int, str, float], ...] = ()
 
+    #: it is over its rate: `due` is its turn
+    has_turn: bool = False
+    #: minutes until its turn, while it is not in its lanes
+    turn: int | None = None
+    is_marked: bool = False
+
     @property
     def body(self) -> str:
         separator = ""
-        if self.group:
-            separator = "\x1d" if self.group.interrupts else "\x1e " if self.group.steers else "\x1e"
+        if self.packed:
+            separator = "\x1d" if self.packed.interrupts else "\x1e " if self.packed.steers else "\x1e"
         return "".join(f"{separator}body of {name}" for name in self.names)
 
 
@@ -110,6 +120,8 @@ class Model:
     notes: dict[str, str] = field(default_factory=dict)
     #: lane -> its mode
     modes: dict[str, str] = field(default_factory=dict)
+    #: key of a rate -> minutes until it is at its start again, and until when no message is marked
+    rates: dict[str, tuple[int, int]] = field(default_factory=dict)
     #: ids of held messages that have joined a group
     absorbed: set[str] = field(default_factory=set)
 
@@ -150,30 +162,35 @@ class Model:
         *,
         holds: bool = False,
         stops: bool = False,
+        rate: Rate | None = None,
     ) -> bool:
         """True if it was added. With `holds`, it waits for lower missing numbers; else lower held ones are released."""
         if number in self.seen:
             self.counts["seen"] += 1
             return False
-        self.counts["appended"] += 1
         if holds:
             self._note_arrival(number)
         elif self.gaps:
             self._release_held([each for each in self.gaps if each < number])
             self.missing = {above: minutes for above, minutes in self.missing.items() if above > number + 1}
         self.seen.add(number)
+        over = self._over_rate(rate) if rate and not problem else None
+        if over == "drop":
+            self._advance()
+            return False
+        self.counts["appended"] += 1
         if stops and not problem:
             self._stop_first(lanes)
-        item = ModelMessage(f"1:{number}", queue, tuple(dict.fromkeys(lanes)), 0, names=(f"1:{number}",))
-        if item.lanes and not problem:
-            item.group = self._in_mode(item.lanes[0], group)
+        keys = [*lanes]
+        in_mode = self._in_mode(keys[0], group) if keys and not problem else None
+        item = self._made(number, queue, keys, in_mode, over)
         if problem:
             item.seq = self._next_seq()
             self.items[item.id] = item
             self.bury(item, problem)
         elif holds and item.lanes and self._must_wait(number):
             self.gaps[number] = HOLD_MINUTES
-            item.state, item.seq = "held", self._next_seq()
+            item.state, item.seq, item.has_turn = "held", self._next_seq(), item.turn is not None
             self.items[item.id] = item
             self.counts["held"] += 1
         elif not self._queue(item):
@@ -189,6 +206,39 @@ class Model:
             return group
         return None if mode == "queue" else group._replace(interrupts=mode == "interrupt", steers=mode == "steer")
 
+    def _made(
+        self, number: int, queue: str, lanes: Iterable[str], group: Group | None, over: Literal["mark"] | int | None
+    ) -> ModelMessage:
+        item = ModelMessage(f"1:{number}", queue, tuple(dict.fromkeys(lanes)), 0, names=(f"1:{number}",))
+        if item.lanes:
+            item.packed = group
+            item.group = None if over == "mark" else group
+        if over == "mark":
+            item.is_marked = True
+            self.refenced.add(item.id)
+        else:
+            item.turn = over
+        return item
+
+    def _over_rate(self, rate: Rate) -> Literal["drop", "mark"] | int | None:
+        """None if it is within its rate; otherwise what becomes of it, or the minutes until its turn."""
+        full, marked = self.rates.get(rate.key, (0, 0))
+        most_full, each = rate.per_ms // MINUTE_MS, rate.per_ms // MINUTE_MS // rate.most
+        if rate.over != "delay":
+            full = min(full, most_full)
+        turn = full + each - most_full
+        over = None if turn <= 0 else turn if rate.over == "delay" else rate.over
+        if over is None or rate.over == "delay":
+            full += each
+        elif over == "mark" and marked:
+            over = "drop"
+        elif over == "mark":
+            marked = most_full
+        self.rates[rate.key] = full, marked
+        if over is not None:
+            self.counts[{"drop": "rate_dropped", "mark": "rate_marked"}.get(str(over), "rate_delayed")] += 1
+        return over
+
     def _queue(self, item: ModelMessage) -> bool:
         """Let it join its group, or else its lanes: True if these."""
         last = {lane: self._last(lane) for lane in item.lanes}
@@ -202,11 +252,12 @@ class Model:
         ):
             return False
         for each in last.values():
-            if each:
-                each.due = None
+            if each and not (each.has_turn and each.due is not None and each.due > 0):
+                each.due, each.has_turn = None, each.has_turn and each.due is None
         item.state, item.seq = "queued", self._next_seq()
         self.items[item.id] = item
-        item.due = QUIET_MINUTES if item.group and item.fence is None else None
+        quiet = QUIET_MINUTES if item.group and item.fence is None else 0
+        item.due, item.has_turn, item.turn = max(quiet, item.turn or 0) or None, item.turn is not None, None
         return True
 
     def _last(self, lane: str) -> ModelMessage | None:
@@ -218,6 +269,9 @@ class Model:
         is_same = (first.group, first.queue, first.lanes) == (item.group, item.queue, item.lanes)
         if not is_same or not first.group or len(first.names) == MOST or first.stopped is not None:
             return False
+        is_ready = first in self.ready()
+        if item.turn is not None and (first.fence is not None or not first.has_turn or is_ready):
+            return False
         if first.state == "leased" and first.group.interrupts and not first.is_shielded:
             self._interrupt(first)
             first.due = QUIET_MINUTES
@@ -226,7 +280,8 @@ class Model:
         is_ready = first in self.ready()
         first.names += item.names
         if not is_ready:
-            first.due = QUIET_MINUTES if len(first.names) < MOST else None
+            quiet = QUIET_MINUTES if len(first.names) < MOST else 0
+            first.due = max(quiet, (first.has_turn and first.due) or 0, item.turn or 0) or None
         self.counts["collected"] += 1
         return True
 
@@ -284,7 +339,7 @@ class Model:
         behind = [[each for each in queued if lane in each.lanes][1:] for lane in item.lanes]
         followers = {each[0].id if each else None for each in behind}
         found = self.items.get(next(iter(followers)) or "") if len(followers) == 1 else None
-        if found is None or not item.group or found.fence is not None:
+        if found is None or not item.group or found.fence is not None or found.has_turn:
             return None
         is_same = (item.group, item.queue, item.lanes) == (found.group, found.queue, found.lanes)
         return found if is_same else None
@@ -317,14 +372,16 @@ class Model:
             return
         _, id_, seq = left[0]
         seq = seq if seq > item.seq else item.seq + 0.5
-        self.items[id_] = ModelMessage(id_, item.queue, item.lanes, seq, group=item.group, names=names)
+        self.items[id_] = ModelMessage(
+            id_, item.queue, item.lanes, seq, group=item.group, packed=item.packed, names=names
+        )
         self.counts["appended"] += 1
 
     def end_due(self) -> None:
         """Groups that are due no longer wait for further messages."""
         for item in self.items.values():
             if item.due is not None and item.due <= 0:
-                item.due = None
+                item.due, item.has_turn = None, False
 
     def _note_arrival(self, number: int) -> None:
         """Close the gap that ends with this number, and open one for the missing numbers below it."""
@@ -543,7 +600,7 @@ class Model:
 
     def _take_back(self, item: ModelMessage, state: str) -> None:
         item.state, item.holder, item.minutes, item.graced = state, None, None, False
-        item.is_open = item.is_shielded = False
+        item.is_open = item.is_shielded = item.has_turn = False
         self.refenced.add(item.id)
 
     def _next_seq(self) -> int:
@@ -582,7 +639,9 @@ class Model:
                     is_shielded=item.is_shielded,
                     is_stopped=item.stopped is not None,
                     taken=tuple((place, id_) for place, id_, _ in item.taken),
-                    body=item.body if item.group else None,
+                    has_turn=item.has_turn,
+                    is_marked=item.is_marked,
+                    body=item.body if item.packed else None,
                 )
             )
         seen = {"1:0": self.seen} if self.seen else {}
@@ -603,4 +662,5 @@ class Model:
         state.schedules = dict(self.schedules)
         state.notes = dict(self.notes)
         state.modes = dict(self.modes)
+        state.rates = dict(self.rates)
         return state

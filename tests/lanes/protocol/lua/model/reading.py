@@ -165,6 +165,11 @@ class _Reading:
     def modes(self, _: str, fields: dict[bytes, bytes]) -> None:
         self.state.modes = {text(lane): text(mode) for lane, mode in fields.items()}
 
+    def rate(self, key: str, record: bytes) -> None:
+        full_us, at_us, marked_us = map(int, record.split())
+        assert abs(at_us - self.now_us) < RECENT_US
+        self.state.rates[key] = self.minutes_until(full_us / 1000), max(self.minutes_until(marked_us / 1000), 0)
+
     def successors(self, _: str, fields: dict[bytes, bytes]) -> None:
         self.state.successors = {text(message_id): text(packed) for message_id, packed in fields.items()}
 
@@ -217,6 +222,8 @@ class _Reading:
             is_stopped=record.pop("stopped", None) is not None,
             is_unstoppable=record.pop("unstoppable", None) is not None,
             taken=tuple((place, id_) for place, id_, _ in json.loads(record.pop("taken", "[]"))),
+            has_turn=record.pop("turn", None) is not None,
+            is_marked=record.pop("marked", None) is not None,
             errors=self.state.errors.get(message_id, ()),
             body=None if body == f"body of {message_id}" else body,
         )
@@ -280,6 +287,7 @@ _FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
     keys.SCHEDULES: (_fields, _Reading.schedules),
     keys.NOTES: (_fields, _Reading.notes),
     keys.MODES: (_fields, _Reading.modes),
+    keys.RATE: (_string, _Reading.rate),
     keys.SUCCESSORS: (_fields, _Reading.successors),
     keys.SWEPT: (_string, _Reading.swept),
     keys.IDENTITY: (_string, _Reading.identity),

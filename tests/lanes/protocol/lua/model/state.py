@@ -77,6 +77,8 @@ class MessageState:
     is_stopped: bool = False
     is_unstoppable: bool = False
     taken: tuple[tuple[int, str], ...] = ()  # of each message that its runs have taken, the place and the id
+    has_turn: bool = False  # it is over its rate: `due` is its turn
+    is_marked: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,8 @@ class State:
     kept: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)  # lane -> its note
     modes: dict[str, str] = field(default_factory=dict)  # lane -> its mode
+    #: key of a rate -> minutes until it is at its start again, and until when no message is marked
+    rates: dict[str, tuple[int, int]] = field(default_factory=dict)
     schedules: dict[str, str] = field(default_factory=dict)  # <owner>, a newline, <name> -> its record
     #: id -> queue, lanes and stored message, joined by tabs
     successors: dict[str, str] = field(default_factory=dict)
@@ -292,6 +296,9 @@ def _seed_contents(pipe: Any, state: State, now_ms: int) -> None:
     _hash(pipe, keys.SCHEDULES, state.schedules)
     _hash(pipe, keys.NOTES, state.notes)
     _hash(pipe, keys.MODES, state.modes)
+    for key, times in state.rates.items():
+        full, marked = (round((now_ms + minutes * MINUTE_MS) * 1000) if minutes else 0 for minutes in times)
+        pipe.set(keys.RATE + key, f"{full} {now_ms * 1000} {marked}")
     _hash(pipe, keys.SUCCESSORS, state.successors)
     for message_id, kinds in state.errors.items():
         pipe.rpush(keys.errors(message_id), *(json.dumps({"at_ms": now_ms, "type": kind}) for kind in kinds))
@@ -325,6 +332,8 @@ def _record(message: MessageState, seq: int, now_ms: int) -> dict[str, Any]:
         "stopped": 0 if message.is_stopped else None,
         "unstoppable": 1 if message.is_unstoppable else None,
         "taken": json.dumps([[place, id_, str(seq)] for place, id_ in message.taken]) if message.taken else None,
+        "turn": now_ms + (message.due or 0) * MINUTE_MS if message.has_turn else None,
+        "marked": 1 if message.is_marked else None,
         "parked": message.parked,
         "alive": None if message.alive is None else now_ms - message.alive * MINUTE_MS,
         "replayed": None if message.replayed is None else now_ms - message.replayed * MINUTE_MS,

@@ -6,7 +6,7 @@
 local function take_back(id, state)
   local found = redis.call('HMGET', MESSAGE .. id, 'fence', 'queue')
   redis.call('HSET', MESSAGE .. id, 'state', state, 'fence', next_fence(found[1]))
-  redis.call('HDEL', MESSAGE .. id, 'holder', 'open', 'shielded')
+  redis.call('HDEL', MESSAGE .. id, 'holder', 'open', 'shielded', 'turn')
   redis.call('ZREM', LEASES, id)
   return found[2]
 end

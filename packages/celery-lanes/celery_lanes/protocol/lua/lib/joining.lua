@@ -122,8 +122,8 @@ local function follower_of(id, queue, lanes)
   local found = is_first_in_all(id, lanes) and same_in_all(lanes, 1)
   if not found then return nil end
   local mine = redis.call('HMGET', MESSAGE .. id, 'group', 'lanes')
-  local its = redis.call('HMGET', MESSAGE .. found, 'group', 'lanes', 'queue', 'fence', 'size', 'seq')
-  if not mine[1] or its[1] ~= mine[1] or its[2] ~= mine[2] or its[3] ~= queue or its[4] then return nil end
+  local its = redis.call('HMGET', MESSAGE .. found, 'group', 'lanes', 'queue', 'fence', 'size', 'seq', 'turn')
+  if not mine[1] or its[1] ~= mine[1] or its[2] ~= mine[2] or its[3] ~= queue or its[4] or its[7] then return nil end
   return found, number_of(its[5]) or 1, its[6]
 end
 
@@ -133,24 +133,34 @@ local function notify_arrival(id, fence)
   if holder then redis.pcall('PUBLISH', INTERRUPTS .. holder, id .. '#' .. fence .. ' arrived') end
 end
 
--- The message is the first of its group. Called before it becomes ready.
-local function start_group(id, queue, group)
-  redis.call('HSET', MESSAGE .. id, 'group', group)
-  set_due(id, queue, due_of(group, 1, now_ms))
+local function note_turn(id, turn_ms)
+  redis.call('HSET', MESSAGE .. id, 'turn', turn_ms)
 end
 
--- Returns true if the message joined a group. The time of a group that is ready is not extended.
-local function join_group(queue, group, lanes, stored)
+-- The message is the first of its group, unless that is empty. Called before it becomes ready. `turn_ms`: of a message
+-- over its rate.
+local function start_waiting(id, queue, group, turn_ms)
+  if turn_ms then note_turn(id, turn_ms) end
+  if group ~= '' then
+    redis.call('HSET', MESSAGE .. id, 'group', group)
+  end
+  set_due(id, queue, math.max(group ~= '' and due_of(group, 1, now_ms) or 0, turn_ms or 0))
+end
+
+-- Returns true if the message joined a group. The time of a group that is ready is not extended. A message over its rate
+-- ends no run, and joins only a group that waits for its turn; that group waits for the turn of the last one.
+local function join_group(queue, group, lanes, stored, turn_ms)
   local id = same_in_all(lanes, -1)
   if not id then return false end
   local found =
-    redis.call('HMGET', MESSAGE .. id, 'group', 'queue', 'lanes', 'state', 'fence', 'open', 'size', 'seq', 'shielded', 'stopped')
-  local state, fence, open_ms, size, seq, is_shielded, stopped = unpack(found, 4, 10)
+    redis.call('HMGET', MESSAGE .. id, 'group', 'queue', 'lanes', 'state', 'fence', 'open', 'size', 'seq', 'shielded', 'stopped', 'turn')
+  local state, fence, open_ms, size, seq, is_shielded, stopped, turn = unpack(found, 4, 11)
   size, open_ms, seq = (number_of(size) or 1) + 1, number_of(open_ms), number_of(seq) or now_us
   local _, _, most, interrupts, steers = limits_of(group)
   local is_same = found[1] == group and found[2] == queue and found[3] == table.concat(lanes, '\n')
   if is_same and steers and state == 'leased' and not stopped then notify_arrival(id, fence) end
   if not is_same or size > most or stopped then return false end
+  if turn_ms and (fence or not turn or state == 'ready' or step.unwritten[id]) then return false end
   if state == 'leased' and interrupts and not is_shielded and may_interrupt(id) then
     interrupt(id)
     state, open_ms = 'collecting', now_ms
@@ -160,7 +170,8 @@ local function join_group(queue, group, lanes, stored)
   extend_body(id, stored)
   step.collected = step.collected + 1
   if state == 'ready' or step.unwritten[id] then return true end
-  set_due(id, queue, due_of(group, size, open_ms or seq / 1000))
+  local waits_ms = turn and redis.call('ZSCORE', COLLECTING, id) or 0
+  set_due(id, queue, math.max(due_of(group, size, open_ms or seq / 1000), waits_ms, turn_ms or 0))
   if state == 'collecting' then make_ready(id, queue) end
   return true
 end

@@ -139,19 +139,23 @@ end
 local function join_held(scope, id, number)
   redis.call('ZREM', GAP .. scope, id)
   redis.call('ZREM', HELD, scope .. ':' .. number)
-  local message = redis.call('HMGET', MESSAGE .. id, 'state', 'queue', 'lanes', 'group')
+  local message = redis.call('HMGET', MESSAGE .. id, 'state', 'queue', 'lanes', 'group', 'turn', 'seq')
   if message[1] ~= 'held' then return end
   note_number(scope, tonumber(number))
-  local queue, lanes, group = message[2], split(message[3]), message[4]
+  local queue, lanes, group, turn_ms = message[2], split(message[3]), message[4], number_of(message[5])
+  if turn_ms then
+    turn_ms = math.min(turn_ms, now_ms + turn_ms - message[6] / 1000) -- the clock may be set back
+    if turn_ms <= now_ms then turn_ms = nil end
+  end
   group = group and limits_of(group) and group
-  if group and join_group(queue, group, lanes, redis.call('GET', BODY .. id)) then
+  if group and join_group(queue, group, lanes, redis.call('GET', BODY .. id), turn_ms) then
     absorb(id, queue, {})
     return
   end
   local seq = next_place()
   redis.call('HSET', MESSAGE .. id, 'state', 'waiting', 'seq', seq)
-  redis.call('HDEL', MESSAGE .. id, 'held')
-  if group then start_group(id, queue, group) end
+  redis.call('HDEL', MESSAGE .. id, 'held', 'turn')
+  if group or turn_ms then start_waiting(id, queue, group or '', turn_ms) end
   line_up(id, queue, lanes, seq)
 end
 

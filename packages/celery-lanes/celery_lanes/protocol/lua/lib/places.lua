@@ -1,6 +1,8 @@
 -- places: let messages join their lanes, behind all others. The places of a step are written together.
 -- Open groups have a time at which they are due. Until then, a group that is first in all its lanes is not ready
--- (stay_back). An open group that gets another message behind it in a lane is due at once.
+-- (stay_back). An open group that gets another message behind it in a lane is due at once. A message over its rate
+-- (append.lua), and a group of such messages, has a time of the same kind: its turn, noted in the field `turn`. It waits
+-- for that also if others are behind it.
 -- With  ready
 
 step.occupied = {} -- lane -> whether it has messages; nil: not known
@@ -17,8 +19,12 @@ local function set_due(id, queue, due_ms)
 end
 
 local function end_collecting(id)
-  if redis.call('ZREM', COLLECTING, id) == 0 then return end
-  local found = redis.call('HMGET', MESSAGE .. id, 'state', 'queue')
+  local due_ms = redis.call('ZSCORE', COLLECTING, id)
+  if not due_ms then return end
+  local found = redis.call('HMGET', MESSAGE .. id, 'state', 'queue', 'turn')
+  if found[3] and tonumber(due_ms) > now_ms then return end
+  redis.call('ZREM', COLLECTING, id)
+  if found[3] then redis.call('HDEL', MESSAGE .. id, 'turn') end
   if found[1] == 'collecting' then make_ready(id, found[2]) end
 end
 

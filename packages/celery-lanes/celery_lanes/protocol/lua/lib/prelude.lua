@@ -11,7 +11,7 @@ local PARKED, TIMES, WORKERS, MISSING = 'lanes:parked', 'lanes:times', 'lanes:wo
 local IDENTITY, LOSSES, COLLECTING = 'lanes:identity', 'lanes:losses', 'lanes:collecting'
 local INTERRUPTS, TIMERS, TIMER = 'lanes:interrupts:', 'lanes:timers', 'lanes:timer:'
 local SCHEDULES, OVERFLOW, SUCCESSORS = 'lanes:schedules', 'lanes:overflow:', 'lanes:successors'
-local STAGED, NOTES, MODES = 'lanes:staged:', 'lanes:notes', 'lanes:modes'
+local STAGED, NOTES, MODES, RATE = 'lanes:staged:', 'lanes:notes', 'lanes:modes', 'lanes:rate:'
 
 -- The state of a step that several functions share. The chunk that declares a field describes it.
 local step = {}

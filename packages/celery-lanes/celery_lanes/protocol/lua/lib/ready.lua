@@ -36,6 +36,7 @@ local function stay_back(id)
     return true
   end
   redis.call('ZREM', COLLECTING, id)
+  redis.call('HDEL', MESSAGE .. id, 'turn')
   return false
 end
 

@@ -1,0 +1,82 @@
+"""Chooses the rate of an update (USER_RATE): how many updates a person, a chat, or your own key may have.
+
+The rate depends on nothing but the update. Payments, updates of CONTROL, and what the bot must know of a chat, such as
+who has blocked it, are never limited, except that your own function may limit the last.
+"""
+
+import reprlib
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from celery_lanes.protocol import Rate
+from chatlanes.settings import Settings
+from chatlanes.settings.checks import RATE_BYS
+from chatlanes.settings.imports import ImportPathError, import_function
+from chatlanes.updates.parsing import ParsedUpdate
+from chatlanes.updates.routing import NEW_MESSAGES, KeysError, by_chat, by_user, copy_of, explained, is_name, is_urgent
+
+#: From an update to the key of its rate, or None: it has no limit.
+RateKey = Callable[[dict[str, Any], ParsedUpdate], str | None]
+
+#: What a person does on purpose, and as often as they like.
+OF_PEOPLE = NEW_MESSAGES | {
+    *("edited_message", "edited_channel_post", "edited_business_message", "guest_message"),
+    *("callback_query", "inline_query", "chosen_inline_result", "message_reaction", "poll_answer"),
+}
+#: With the bot's id before it, a key of the lanes.
+MOST_KEY_BYTES = 200
+
+
+class RateError(ImportPathError):
+    """USER_RATE_BY names a function that cannot be loaded. No update can be appended until the setting is corrected."""
+
+
+def rating(settings: Settings, user_rate: str) -> Callable[[dict[str, Any], ParsedUpdate], Rate | None]:
+    """The function that gives an update its rate, or None. Raises RateError. The function raises KeysError if it is a
+    user's own and fails.
+    """
+    most, _, seconds = user_rate.partition("/")
+    rate = Rate("", int(most), round(float(seconds) * 1000), OVER[settings.user_rate_over])
+    key_of = BUILT_IN.get(settings.user_rate_by) or _custom(settings.user_rate_by)
+
+    def rate_of(update: dict[str, Any], parsed: ParsedUpdate) -> Rate | None:
+        if is_urgent(parsed) or parsed.migration is not None:
+            return None
+        key = key_of(update, parsed)
+        return None if key is None else rate._replace(key=f"{settings.bot_id}/{key}")
+
+    return rate_of
+
+
+OVER: dict[str, Any] = {"drop": "drop", "delay": "delay", "answer": "mark"}
+
+
+def _user(update: dict[str, Any], parsed: ParsedUpdate) -> str | None:
+    return next(iter(by_user(parsed)), None) if parsed.kind in OF_PEOPLE else None
+
+
+def _chat(update: dict[str, Any], parsed: ParsedUpdate) -> str | None:
+    return next(iter(by_chat(parsed)), None) if parsed.kind in OF_PEOPLE else None
+
+
+BUILT_IN: dict[str, RateKey] = dict(zip(RATE_BYS, (_user, _chat), strict=True))
+
+
+@cache
+def _custom(by: str) -> RateKey:
+    function = import_function("USER_RATE_BY", by, "a key, or None", RateError)
+
+    def by_function(update: dict[str, Any], parsed: ParsedUpdate) -> str | None:
+        with explained(f"{by} (USER_RATE_BY)"):
+            key = function(copy_of(update))
+            if key is None:
+                return None
+            if not is_name(key) or len(key.encode()) > MOST_KEY_BYTES:
+                raise KeysError(
+                    f"{by} (USER_RATE_BY) must return None, or a key of 1 to {MOST_KEY_BYTES} bytes without control "
+                    f"characters, not {reprlib.repr(key)}"
+                )
+            return str.__str__(key)
+
+    return by_function
