@@ -78,6 +78,9 @@ class Context(Once, Shorthands):
     updates: Sequence[dict[str, Any]] = ()
     """All updates of this run, oldest first. Without COLLECT there is one."""
 
+    is_late: bool = False
+    """True when the update, with several each of them, had waited longer than MAX_AGE when this run began."""
+
     interrupts: Interrupts | None = None
 
     broadcasting: Callable[[], Broadcasting] | None = None

@@ -13,7 +13,7 @@ from chatlanes.telegram.flood import flood_counts
 
 #: The help of counters, where the settings and causes of bots say more.
 COUNTERS = {
-    "skipped": "Messages settled without a run (STALE).",
+    "skipped": "Messages settled without a run (STALE, MAX_AGE).",
     "parked": "Messages parked without counting an attempt: Telegram's limits, a bot that no worker serves.",
     "held": "Messages held because they arrived before their predecessors (webhook).",
     "late": "Messages that arrived late: their successors had stopped waiting for them (webhook).",

@@ -240,6 +240,19 @@ class Settings(BaseSettings):
         "What becomes of an update over USER_RATE: `drop` drops it, `delay` makes it wait for its turn, and its lane "
         "with it, `answer` calls `Bot(on_limited=…)` for the first one of each such time and drops the others.",
     )
+    max_age: float | None = number(
+        None,
+        "s",
+        0.0,
+        31_536_000.0,
+        "A message, post or edit that has waited longer in its lane is late (docs/limits.md). Unset: none is.",
+    )
+    max_age_action: Literal["skip", "collect"] = text(
+        "skip",
+        "skip or collect",
+        "What happens to messages that are late: `skip` settles them without running them, `collect` makes those of "
+        "one sender one run of at most COLLECT_MAX, with `ctx.is_late`.",
+    )
     lease_seconds: float = number(
         15.0,
         "s",

@@ -166,7 +166,7 @@ def _load(settings: Settings, beside: BotApi | None = None) -> ServedBot:
         raise BotImportError(
             f"{over}=answer, but {settings.bot} has no on_limited: write Bot(…, on_limited=…), or set {over}=drop."
         )
-    return ServedBot(
+    served = ServedBot(
         settings=settings,
         bot=bot,
         api=api,
@@ -177,6 +177,11 @@ def _load(settings: Settings, beside: BotApi | None = None) -> ServedBot:
         ),
         schedules=load_schedules(settings.schedules, settings.name_of("schedules"), bot) if settings.schedules else {},
     )
+    if settings.max_age is not None:
+        from chatlanes.tasks import lateness  # other bots do not import it
+
+        lateness.check(served)
+    return served
 
 
 def call_hook(hook: Callable[..., Any] | None, *arguments: Any) -> None:

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from time import monotonic
+from types import ModuleType
 from typing import Any
 
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
@@ -201,7 +203,13 @@ def context_of(
         interrupts=Interrupts(delivery) if delivery.listens or delivery.is_stopped else None,
         can_stop=served.settings.control != NO_CONTROL,
         default_mode=served.default_mode,
+        is_late=settings.max_age is not None and lateness().is_late_run(served, delivery, updates),
     )
+
+
+def lateness() -> ModuleType:
+    """For MAX_AGE; other bots do not import it."""
+    return import_module("chatlanes.tasks.lateness")
 
 
 def deadline_of(served: ServedBot) -> float | None:
@@ -220,6 +228,17 @@ def skip(run: LaneRun) -> str | None:
     commit(run.delivery, skipped=True)
     logger.info("%s: not run: %s", run.delivery.id, reason)
     return "skipped"
+
+
+def collect_late(run: LaneRun) -> None:
+    """Late messages of the same sender that follow become part of this run (MAX_AGE_ACTION=collect)."""
+    if not run.ctx.is_late or run.served.settings.max_age_action != "collect":
+        return
+    try:
+        if lateness().collect(run.served, run.ctx, run.delivery):
+            run.ctx = context_of(run.ctx.updates[0], run.served, run.delivery, run.parking, run.ctx.attempt)
+    except lanes.LeaseLost as lost:
+        raise Ignore(f"the lease of {run.delivery.id} was lost before its handler began") from lost
 
 
 def move(run: LaneRun) -> str | None:
@@ -385,6 +404,7 @@ def settle(run: LaneRun) -> str | None:
 
 STEPS: tuple[Callable[[LaneRun], str | None], ...] = (
     skip,
+    collect_late,
     move,
     find_recipient,
     take_answer,
@@ -462,6 +482,8 @@ def reason_to_skip(served: ServedBot, ctx: Context, delivery: lanes.Delivery) ->
         return "it is over USER_RATE, and the bot has no on_limited"
     if settings.stale == "skip" and ctx.is_stale:
         return f"its {ctx.kind} is {ctx.age_s:.0f} s old, and Telegram no longer accepts an answer to it (STALE=skip)"
+    if ctx.is_late and settings.max_age_action == "skip" and lateness().is_waiting(ctx, delivery):
+        return f"its {ctx.kind} is {ctx.age_s:.0f} s old (MAX_AGE)"
     if settings.timer_late == "skip" and is_timer(ctx.update) and ctx.attempt == 1 and not delivery.is_replayed:
         late_s = ctx.timer.late_s
         if late_s > settings.timer_late_after:

@@ -51,17 +51,27 @@ def grouping(settings: Settings) -> Callable[[dict[str, Any], ParsedUpdate], Gro
     """
     if settings.collect == NO_COLLECT:
         return None
-    name_of = BUILT_IN.get(settings.collect) or _custom(settings.collect)
+    name_of = naming(settings.collect)
     quiet_ms, max_wait_ms = round(settings.collect_quiet * 1000), round(settings.collect_max_wait * 1000)
     most, interrupts, steers = settings.collect_max, settings.interrupt == "on", settings.interrupt == "steer"
 
     def group_of(update: dict[str, Any], parsed: ParsedUpdate) -> Group | None:
         name = name_of(update, parsed)
-        if name is not None and parsed.ephemeral is not None:
-            name = f"ephemeral:{name}"  # the answer to a run that has a public message as well would be public
         return None if name is None else Group(name, quiet_ms, max_wait_ms, most, interrupts, steers)
 
     return group_of
+
+
+def naming(collect: str) -> GroupName:
+    """The function that gives an update the name of its group. Raises CollectError."""
+    chosen = BUILT_IN.get(collect) or _custom(collect)
+
+    def name_of(update: dict[str, Any], parsed: ParsedUpdate) -> str | None:
+        name = chosen(update, parsed)
+        # The answer to a run that has a public message as well would be public.
+        return name if name is None or parsed.ephemeral is None else f"ephemeral:{name}"
+
+    return name_of
 
 
 def by_album(update: dict[str, Any], parsed: ParsedUpdate) -> str | None:

@@ -132,6 +132,18 @@ IN_LUA = (
         "if turn_ms and (fence or not turn or state == 'ready' or step.unwritten[id]) then return false end",
         "",
     ),
+    Change(
+        "a message that was leased before is gathered",
+        f"{LUA}/gather.lua",
+        "if not is_same or found[4] or",
+        "if not is_same or",
+    ),
+    Change(
+        "a message that does not follow directly is gathered",
+        f"{LUA}/gather.lua",
+        "or same_in_all(keys, 1) ~= follower then",
+        "then",
+    ),
     Change("a replayed message stays stopped", f"{LUA}/replay.lua", "'alive', 'stopped')", "'alive')"),
     Change(
         "an old fence holds the lease",

@@ -47,6 +47,8 @@ DEFAULTS = {
     "USER_RATE": None,
     "USER_RATE_BY": "user",
     "USER_RATE_OVER": "drop",
+    "MAX_AGE": None,
+    "MAX_AGE_ACTION": "skip",
     "LEASE_SECONDS": 15.0,
     "STALE": "run",
     "TIMER_LATE": "run",

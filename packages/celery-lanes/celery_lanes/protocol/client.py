@@ -74,6 +74,7 @@ class Store:
     shield = _method(verbs.shield)
     take = _method(verbs.take)
     leave = _method(verbs.leave)
+    gather = _method(verbs.gather)
     previous_calls = _method(verbs.previous_calls)
     schedule = _method(verbs.schedule)
     cancel = _method(verbs.cancel)

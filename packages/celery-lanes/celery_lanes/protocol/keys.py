@@ -7,7 +7,7 @@ Redis Cluster is not supported, because a script uses keys that are not in its K
 
 #: hash: state, queue, lanes (joined by \n), seq (its place), fence, holder, failed, died, replayed, held, parked,
 #: alive, group, size, open, interrupted, shielded, stopped,
-#: unstoppable, taken (lua/take.lua), turn (it is over its rate: due, ms), marked
+#: unstoppable, taken (lua/take.lua), turn (it is over its rate: due, ms), marked, gathered
 MESSAGE = "lanes:message:"
 #: string: the stored message (envelope.py)
 BODY = "lanes:body:"

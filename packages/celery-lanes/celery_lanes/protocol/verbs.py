@@ -212,6 +212,7 @@ class Leased(NamedTuple):
     is_stopped: bool = False
     note: str = ""  # of its first lane
     is_marked: bool = False  # it was over its rate (Rate)
+    is_gathered: bool = False  # messages behind it became part of it
 
     @property
     def is_first(self) -> bool:
@@ -274,7 +275,7 @@ def turn(
     )
 
 
-_NO_PAST = (0, 0, 0, -1, -1, 0, 0, 0)
+_NO_PAST = (0, 0, 0, -1, -1, 0, 0, 0, 0)
 
 
 def _fetched(answer: list[Any]) -> Fetched:
@@ -282,10 +283,12 @@ def _fetched(answer: list[Any]) -> Fetched:
     values = iter(flat)
     leased = []
     for id_, fence, queue, waited, past, stored in zip(*[values] * 6, strict=True):
-        known, note = past.split(b" ", 8), ""
-        if len(known) == 9:
+        known, note = past.split(b" ", 9), ""
+        if len(known) == 10:
             note = known.pop().decode()
-        died, failed, parked, replayed, alive, interrupted, stopped, marked = map(int, known) if past else _NO_PAST
+        died, failed, parked, replayed, alive, interrupted, stopped, marked, gathered = (
+            map(int, known) if past else _NO_PAST
+        )
         leased.append(
             Leased(
                 id_.decode(),
@@ -302,6 +305,7 @@ def _fetched(answer: list[Any]) -> Fetched:
                 stopped == 1,
                 note,
                 marked == 1,
+                gathered == 1,
             )
         )
     due_s = None if due_ms < 0 else due_ms / 1000
@@ -545,6 +549,17 @@ def take(message_id: str, fence: str, *, known: int, place: int | None) -> Comma
 def leave(message_id: str, fence: str, *, kept: int) -> Command[Outcome]:
     """Gives back the messages that the runs of a message have taken, but for the first `kept`: they follow it again."""
     return _verb("leave", Outcome, id=message_id, fence=fence, kept=kept)
+
+
+def gather(message_id: str, fence: str, followers: Iterable[str]) -> Command[int | None]:
+    """Makes messages that follow a leased one in all its lanes part of it, before its run begins. Returns how many, up
+    to the first one that cannot be; None: the lease was lost, and nothing was changed.
+    """
+
+    def read(answer: int) -> int | None:
+        return None if answer < 0 else answer
+
+    return _verb("gather", read, id=message_id, fence=fence, group=[(each,) for each in followers])
 
 
 # -- timers and schedules

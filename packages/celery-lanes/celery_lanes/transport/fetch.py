@@ -222,6 +222,8 @@ def unpack(leased: Leased, deadline_s: float) -> dict[str, Any]:
         lane["interrupted"] = leased.interrupted
     if leased.is_stopped:
         lane["stopped"] = True
+    if leased.is_gathered:
+        lane["gathered"] = True
     if leased.is_marked:
         lane["marked"] = True
     if leased.note:

@@ -72,6 +72,8 @@ class Delivery:
     is_stopped: bool = False
     #: The message is over its rate (Rate), and the first such one for a while.
     is_marked: bool = False
+    #: Messages that waited behind it have become part of it (gathering.py).
+    is_gathered: bool = False
     #: The note of the message's first lane (SetNote), as it was at the hand-out; empty: there is none.
     note: str = ""
     #: The lease was valid when the run began.
@@ -442,6 +444,7 @@ def delivery_from(lane: dict[str, Any], tag: str, lanes: RunLanes) -> Delivery:
         is_replayed=lane.get("replayed_s") is not None,
         is_stopped=lane.get("stopped", False),
         is_marked=lane.get("marked", False),
+        is_gathered=lane.get("gathered", False),
         note=lane.get("note", ""),
     )
 

@@ -292,6 +292,7 @@ CALLS: list[tuple[str, Any, Any, int, int]] = [
     ("timers_of", lambda s: s.timers("o", "p"), [[b"", b""], 0], 0, 2),
     ("begin", lambda s: s.begin("1", "5", lease_ms=1, position="1", what="x"), [b"begun"], 0, 0),
     ("end", lambda s: s.end("1", "5", position="1", what="x", kind=Kind.DONE), 1, 0, 0),
+    ("gather", lambda s: s.gather("m", "5", ["n", "o"]), 2, 0, 2),
     ("shield", lambda s: s.shield("1", "5", shielded=True), 1, 0, 0),
     ("take", lambda s: s.take("1", "5", known=0, place=1), [b"[]", b"", 0], 0, 0),
     ("leave", lambda s: s.leave("1", "5", kept=0), 1, 0, 0),

@@ -166,6 +166,7 @@ LATE = [
     "shield",
     "take",
     "leave",
+    "gather",
 ]
 
 
@@ -306,6 +307,7 @@ class LanesMachine(RuleBasedStateMachine):
         assert (message.replayed_s is None) == (item.replayed is None)
         assert (message.stored, message.interrupted) == (item.body.encode(), item.interrupted)
         assert (message.is_stopped, message.is_marked) == (item.stopped is not None, item.is_marked)
+        assert message.is_gathered == item.is_gathered
         assert message.note == self.model.notes.get(item.lanes[0] if item.lanes else "", "")
         self.model.hand_out(item, holder)
         self.hand_outs.append((message.id, message.fence))
@@ -536,6 +538,17 @@ class LanesMachine(RuleBasedStateMachine):
         assert self.store.leave(item.id, str(item.fence), kept=kept) is Outcome.DONE
         self.compare()
 
+    @precondition(lambda self: self.model.in_state("leased"))
+    @rule(data=st.data(), most=st.integers(0, 3))
+    def gather(self, data: st.DataObject, most: int) -> None:
+        item = self.draw(data, self.model.in_state("leased"))
+        lanes = [self.client.zrange(keys.lane(lane), 1, most) if most else [] for lane in item.lanes[:1]]
+        behind = [each.decode() for found in lanes for each in found]
+        gathered = self.model.gather(item, most)
+        assert behind[: len(gathered)] == gathered
+        assert self.store.gather(item.id, str(item.fence), behind) == len(gathered)
+        self.compare()
+
     @precondition(lambda self: self.stale())
     @rule(data=st.data(), verb=st.sampled_from(LATE))
     def late_verb(self, data: st.DataObject, verb: str) -> None:
@@ -567,8 +580,9 @@ class LanesMachine(RuleBasedStateMachine):
             "shield": lambda: self.store.shield(message_id, fence, shielded=True),
             "take": lambda: self.store.take(message_id, fence, known=0, place=0) or Outcome.LOST,
             "leave": lambda: self.store.leave(message_id, fence, kept=0),
+            "gather": lambda: self.store.gather(message_id, fence, ["x"]),
         }
-        assert late[verb]() in ([message_id], Outcome.LOST, Noted.LOST, Shielded.LOST)
+        assert late[verb]() in ([message_id], Outcome.LOST, Noted.LOST, Shielded.LOST, None)
         assert not self.store.holds(message_id, fence)
         # The end of a call may arrive after the commit of its own run.
         item = self.model.items.get(message_id)
@@ -674,7 +688,7 @@ class LanesMachine(RuleBasedStateMachine):
         assert self.repair_round() == len(lost)
         self.model.counts["repaired"] += len(lost)
         for item in self.collected():
-            item.due = None
+            item.due, item.has_turn = None, item.has_turn and item not in lost
         self.sweep()
 
     @precondition(lambda self: self.model.gaps)

@@ -12,7 +12,7 @@
 --       runs, and its first lane has no note. Otherwise: how often a worker died with it, how often it failed, whether
 --       it is parked (0 or 1), ms since its replay (-1: never) and since the last sign of life of a holder that died
 --       with it (-1: none, or a run has ended since), how often it was interrupted, whether it is stopped (0 or 1),
---       whether it is marked (0 or 1), and the note of its first lane, if there is one
+--       whether it is marked and gathered (each 0 or 1), and the note of its first lane, if there is one
 local holder, lease_ms, room, budget, max_deaths, holding, first, last, last_room, times, settles = unpack(ARGV, 1, 11)
 room, budget, holding, first = tonumber(room), tonumber(budget), tonumber(holding), tonumber(first)
 last, last_room = tonumber(last), tonumber(last_room)
@@ -23,10 +23,10 @@ local bodies, leases = {}, {} -- keys of bodies still to be read; pairs of expir
 
 -- The known past of a message: how often a worker died with the message, how often it failed, whether it is parked,
 -- in ms its replay and the last sign of life of a holder that died with it, how often it was interrupted, since when it
--- is open again, and whether it is stopped and marked. A message that was never leased, stopped, marked nor buried has no fence, and no past.
+-- is open again, and whether it is stopped, marked and gathered. A message that was never leased, stopped, marked nor buried has no fence, and no past.
 local NO_PAST = {}
 local function past_of(id, fence)
-  local fields = { 'died', 'failed', 'parked', 'replayed', 'alive', 'interrupted', 'open', 'stopped', 'marked' }
+  local fields = { 'died', 'failed', 'parked', 'replayed', 'alive', 'interrupted', 'open', 'stopped', 'marked', 'gathered' }
   return fence and redis.call('HMGET', MESSAGE .. id, unpack(fields)) or NO_PAST
 end
 
@@ -40,12 +40,12 @@ local function note_of(id)
 end
 
 local function format_past(past, note)
-  local died, failed, parked, replayed, alive, interrupted, _, stopped, marked = unpack(past, 1, 9)
-  if not (died or failed or parked or replayed or alive or interrupted or stopped or marked or note) then return '' end
+  local died, failed, parked, replayed, alive, interrupted, _, stopped, marked, gathered = unpack(past, 1, 10)
+  if not (died or failed or parked or replayed or alive or interrupted or stopped or marked or gathered or note) then return '' end
   local function ago(at_ms) return at_ms and math.max(now_ms - at_ms, 0) or -1 end
   local known = { died or 0, failed or 0, parked and 1 or 0, ago(replayed), ago(alive) }
-  known[6], known[7], known[8] = interrupted or 0, stopped and 1 or 0, marked and 1 or 0
-  return string.format('%d %d %d %d %d %d %d %d', unpack(known)) .. (note and ' ' .. note or '')
+  known[6], known[7], known[8], known[9] = interrupted or 0, stopped and 1 or 0, marked and 1 or 0, gathered and 1 or 0
+  return string.format('%d %d %d %d %d %d %d %d %d', unpack(known)) .. (note and ' ' .. note or '')
 end
 
 -- Adds a message to the reply, without its body, which `attach_bodies` adds.

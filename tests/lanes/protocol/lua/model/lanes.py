@@ -34,6 +34,7 @@ from tests.lanes.protocol.lua.model.state import (
     MINUTE_MS,
     MOST,
     QUIET_MINUTES,
+    TALK,
     MessageState,
     State,
     TimerState,
@@ -86,6 +87,7 @@ class ModelMessage:
     #: minutes until its turn, while it is not in its lanes
     turn: int | None = None
     is_marked: bool = False
+    is_gathered: bool = False
 
     @property
     def body(self) -> str:
@@ -377,6 +379,25 @@ class Model:
         )
         self.counts["appended"] += 1
 
+    def gather(self, item: ModelMessage, most: int) -> list[str]:
+        """Make messages that follow it a part of it. Returns their ids."""
+        gathered = []
+        while len(gathered) < most and not item.taken:
+            queued = [each for each in self.in_order() if each.state not in ("buried", "held")]
+            behind = [[each for each in queued if lane in each.lanes][1:] for lane in item.lanes]
+            followers = {each[0].id if each else None for each in behind}
+            follower = self.items.get(next(iter(followers)) or "") if len(followers) == 1 else None
+            is_same = follower and (item.queue, item.lanes) == (follower.queue, follower.lanes)
+            if follower is None or not is_same or follower.fence is not None or follower.has_turn:
+                break
+            item.names += follower.names
+            item.packed, item.is_gathered = item.packed or TALK, True
+            del self.items[follower.id]
+            gathered.append(follower.id)
+        self.counts["collected"] += len(gathered)
+        self.counts["settled"] += len(gathered)
+        return gathered
+
     def end_due(self) -> None:
         """Groups that are due no longer wait for further messages."""
         for item in self.items.values():
@@ -641,6 +662,7 @@ class Model:
                     taken=tuple((place, id_) for place, id_, _ in item.taken),
                     has_turn=item.has_turn,
                     is_marked=item.is_marked,
+                    is_gathered=item.is_gathered,
                     body=item.body if item.packed else None,
                 )
             )

@@ -224,6 +224,7 @@ class _Reading:
             taken=tuple((place, id_) for place, id_, _ in json.loads(record.pop("taken", "[]"))),
             has_turn=record.pop("turn", None) is not None,
             is_marked=record.pop("marked", None) is not None,
+            is_gathered=record.pop("gathered", None) is not None,
             errors=self.state.errors.get(message_id, ()),
             body=None if body == f"body of {message_id}" else body,
         )

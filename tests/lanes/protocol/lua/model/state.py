@@ -79,6 +79,7 @@ class MessageState:
     taken: tuple[tuple[int, str], ...] = ()  # of each message that its runs have taken, the place and the id
     has_turn: bool = False  # it is over its rate: `due` is its turn
     is_marked: bool = False
+    is_gathered: bool = False
 
 
 @dataclass(frozen=True)
@@ -334,6 +335,7 @@ def _record(message: MessageState, seq: int, now_ms: int) -> dict[str, Any]:
         "taken": json.dumps([[place, id_, str(seq)] for place, id_ in message.taken]) if message.taken else None,
         "turn": now_ms + (message.due or 0) * MINUTE_MS if message.has_turn else None,
         "marked": 1 if message.is_marked else None,
+        "gathered": 1 if message.is_gathered else None,
         "parked": message.parked,
         "alive": None if message.alive is None else now_ms - message.alive * MINUTE_MS,
         "replayed": None if message.replayed is None else now_ms - message.replayed * MINUTE_MS,
