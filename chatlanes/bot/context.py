@@ -346,9 +346,9 @@ class Context(Once, Shorthands):
         if "_session" in self.__dict__ or self._parsed.migration is not None:
             self._session.stage()
         if self.stored is not None and self.default_mode != "queue" and self._parsed.migrates:
-            from chatlanes.bot.modes import move
+            from chatlanes.bot.steering import move_mode
 
-            move(self.stored, *self._parsed.migrates)
+            move_mode(self.stored, *self._parsed.migrates)
         if self.stored is not None and self.timer_plan.has_on_timer and self._parsed.migrates:
             stage_moves(Migration(*self._parsed.migrates), self.stored, self.timer_plan)
 

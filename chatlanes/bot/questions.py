@@ -133,8 +133,8 @@ def _judge_button(question: Question | None, data: str, user: int | None) -> Ver
     return Verdict("answer", question.buttons[int(number)]) if question.is_for(user) else Verdict("foreign")
 
 
-class Owner(Protocol):
-    """What a question needs of its context."""
+class AskingContext(Protocol):
+    """The parts of a context that a question uses."""
 
     update: dict[str, Any]
     updates: Sequence[dict[str, Any]]
@@ -147,7 +147,7 @@ class Owner(Protocol):
 
 
 def ask(
-    ctx: Owner,
+    ctx: AskingContext,
     text: str,
     buttons: Sequence[str],
     timeout_s: float,
@@ -183,7 +183,9 @@ def ask(
     return _answer(ctx, question, number, default)
 
 
-def _ask_soon(ctx: Owner, question: Question, number: int, default: Any, calls: Calls) -> Coroutine[Any, Any, Any]:
+def _ask_soon(
+    ctx: AskingContext, question: Question, number: int, default: Any, calls: Calls
+) -> Coroutine[Any, Any, Any]:
     api = calls.reserved("sendMessage")
 
     async def awaited() -> Any:
@@ -194,7 +196,7 @@ def _ask_soon(ctx: Owner, question: Question, number: int, default: Any, calls: 
     return awaited()
 
 
-def _series(ctx: Owner, stored: Stored) -> str:
+def _series(ctx: AskingContext, stored: Stored) -> str:
     """The same for all questions of a handler, and in each of its runs."""
     if ctx.question is not None:
         return ctx.question.id.rpartition("-")[0]
@@ -204,7 +206,7 @@ def _series(ctx: Owner, stored: Stored) -> str:
 class _Reply(Shorthands):
     """A reply to the update of a context, whether that is one of a coroutine or not."""
 
-    def __init__(self, ctx: Owner, api: Api) -> None:
+    def __init__(self, ctx: AskingContext, api: Api) -> None:
         self._parsed, self._api = parse(ctx.update), api
 
     def call(self, method: str, /, **params: Any) -> Any:
@@ -214,7 +216,7 @@ class _Reply(Shorthands):
 _IDENTIFYING = ("chat", "message_id", "business_connection_id", "ephemeral_message_id", "receiver_user")
 
 
-def _send(ctx: Owner, question: Question, api: Api) -> None:
+def _send(ctx: AskingContext, question: Question, api: Api) -> None:
     """Send it, or get what the run that sent it has got."""
     sent = _Reply(ctx, api).reply(question.text, **question.all_params())
     if isinstance(sent, dict):
@@ -233,7 +235,7 @@ def _check(buttons: Sequence[str], timeout_s: float, unrelated: str, params: dic
         raise ValueError(f"timeout={timeout_s!r}: use seconds above 0, at most {LONGEST_S:.0f} (30 days)")
 
 
-def _answer(ctx: Owner, question: Question, number: int, default: Any) -> Any:
+def _answer(ctx: AskingContext, question: Question, number: int, default: Any) -> Any:
     if number > len(question.answers):
         ctx.__dict__["new_question"] = question
         raise Asked(f"question {question.id} waits for its answer")

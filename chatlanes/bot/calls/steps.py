@@ -31,8 +31,8 @@ from chatlanes.bot.stored import Stored
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-class Owner(Protocol):
-    """What a step needs of its context."""
+class StepContext(Protocol):
+    """The parts of a context that a step uses."""
 
     update: dict[str, Any]
     api: Api
@@ -41,7 +41,7 @@ class Owner(Protocol):
 
 
 def step(
-    ctx: Owner, name: str, function: Callable[..., Any], args: Any, kwargs: Any, uncertain: Uncertain | None
+    ctx: StepContext, name: str, function: Callable[..., Any], args: Any, kwargs: Any, uncertain: Uncertain | None
 ) -> Any:
     """The function's result, or in a coroutine an awaitable of it. The arguments are those of Context.step."""
     if not _NAME.fullmatch(name):
@@ -195,7 +195,7 @@ class Step(Unrecorded):
         return begun.outcome
 
 
-def _place(ctx: Owner, name: str, journal: CallJournal | None) -> str:
+def _place(ctx: StepContext, name: str, journal: CallJournal | None) -> str:
     if journal is not None:
         return journal.place_of_step(name)
     numbers: Counter[str] = ctx.__dict__.setdefault("steps", Counter())
@@ -203,7 +203,7 @@ def _place(ctx: Owner, name: str, journal: CallJournal | None) -> str:
     return f"step/{name}/{numbers[name]}"
 
 
-def _id_of(ctx: Owner) -> str:
+def _id_of(ctx: StepContext) -> str:
     """Identifies the updates of this run. A message that an interrupt has extended has the same id, but a newer update,
     and its steps are other steps.
     """

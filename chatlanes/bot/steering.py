@@ -1,39 +1,46 @@
-"""ctx.arrivals: updates of the group that arrive while the handler runs, and that it may take (INTERRUPT=steer).
+"""Newer updates of a chat, while a handler runs: ctx.arrivals takes them, ctx.mode chooses what becomes of them.
 
-Guarantees that an update which was yielded is settled with this run and is in no other one, and that a later run of the
-handler gets it in the same place: between the same calls, steps, streams and questions. What was not yielded is the
-next run.
+Guarantees of an update that was yielded (INTERRUPT=steer) that it is settled with this run and is in no other one, and
+that a later run of the handler gets it in the same place: between the same calls, steps, streams and questions. What
+was not yielded is the next run. A mode holds for the updates that are appended after the run which chose it was
+settled, and a run which fails chooses none. It is stored for the first lane of the update.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args
 
 from celery_lanes.errors import RedisAway
+from celery_lanes.protocol import Mode, SetMode
 from chatlanes.bot.calls.run_calls import Api, Calls
 from chatlanes.bot.event_loop import blocking_executor, finished, is_in_coroutine
 from chatlanes.bot.interrupts import Interrupts
 from chatlanes.bot.questions import Question
+from chatlanes.bot.stored import Stored
 from chatlanes.updates.parsing import read
 
 #: The place in the handler at which an update was taken, and the update.
 Taken = tuple[int, dict[str, Any]]
 
+_MODES = get_args(Mode)
 
-class Owner(Protocol):
-    """What this needs of its context."""
+
+class SteeredContext(Protocol):
+    """The parts of a context that are used here."""
 
     api: Api
     interrupts: Interrupts | None
     question: Question | None
+    stored: Stored | None
+    default_mode: Mode
 
 
 class Arrivals:
     """What has arrived in the run of a context. Iterating ends when there is nothing more; it may be repeated."""
 
-    def __init__(self, ctx: Owner) -> None:
+    def __init__(self, ctx: SteeredContext) -> None:
         self._ctx = ctx
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -100,3 +107,30 @@ class Arrivals:
             "arrived_before", deque((place, update) for place, update in (question.arrived if question else ()))
         )
         return found
+
+
+def mode_of(ctx: SteeredContext) -> Mode:
+    """Raises LeaseLost, and ParkUpdate if Redis is away."""
+    if "chosen_mode" not in ctx.__dict__:
+        ctx.__dict__["has_read_mode"] = True  # a coroutine reads it before the handler then (coroutines.py)
+        ctx.__dict__["chosen_mode"] = None if ctx.stored is None else ctx.stored.mode_of()
+    chosen: Mode = ctx.__dict__["chosen_mode"]
+    return chosen if chosen in _MODES else ctx.default_mode
+
+
+def choose(ctx: SteeredContext, mode: Mode | None) -> None:
+    """Raises ValueError."""
+    write = SetMode(mode)
+    if ctx.stored is not None:
+        if ctx.default_mode == "queue":
+            raise ValueError("ctx.mode needs a COLLECT other than none: without it, each update is a run of its own")
+        ctx.stored.stage_modes([write])
+    ctx.__dict__["chosen_mode"] = mode
+
+
+def move_mode(stored: Stored, old: int, new: int) -> None:
+    """A group has become a supergroup, which keeps its mode. Raises the same as `mode_of`."""
+    lanes = [f"{stored.bot_id}/chat:{chat}" for chat in (old, new)]
+    mode: Any = stored.mode_of(lanes[0])
+    if mode in _MODES:
+        stored.stage_modes([SetMode(None, lanes[0]), SetMode(mode, lanes[1])])
