@@ -155,6 +155,6 @@ from django.test import Client
 
 client = Client(SERVER_NAME="localhost")
 client.force_login(User.objects.create_superuser("ann"))
-assert b"queue orders" in client.get("/admin/celery_lanes/lane/").content
+assert b"queue celery.lanes" in client.get("/admin/celery_lanes/lane/").content
 """
     succeeds(alone, "python", "manage.py", "shell", "--no-imports", "-c", code, at=tmp_path)
