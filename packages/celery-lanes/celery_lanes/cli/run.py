@@ -26,6 +26,7 @@ def run(app: Any, *words: str) -> list[str]:
     """What the command prints: sentences, or with `--json` texts in JSON. Raises click.ClickException with a sentence:
     NoAnswerError, CommandError or, for invalid words, UsageError.
     """
+    load_tasks(app)
     group = _group()
     with capturing() as texts, group.make_context("lanes", list(words), obj=SimpleNamespace(app=app)) as context:
         group.invoke(context)
@@ -35,6 +36,12 @@ def run(app: Any, *words: str) -> list[str]:
 def act(app: Any, action: str, *targets: str) -> str:
     """Run a command of ACTIONS on these ids, or this lane, queue or group. Returns a sentence. Raises as `run` does."""
     return " ".join(run(app, *ACTIONS[action], "--", *targets))
+
+
+@cache
+def load_tasks(app: Any) -> None:
+    """Import the tasks of the app, as `celery -A` does, because a task may name the queue of its lanes."""
+    app.loader.import_default_modules()
 
 
 @cache

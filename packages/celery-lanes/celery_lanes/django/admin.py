@@ -15,11 +15,11 @@ from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
-from django.urls import path
+from django.urls import get_script_prefix, path, set_script_prefix
 
 from celery_lanes.cli.context import NoAnswerError
 from celery_lanes.cli.formatting import moment
-from celery_lanes.cli.run import ACTIONS, act, run
+from celery_lanes.cli.run import ACTIONS, act, load_tasks, run
 from celery_lanes.cli.status import STATES
 from celery_lanes.django.models import Lane
 
@@ -40,6 +40,9 @@ class LaneAdmin(admin.ModelAdmin):
         """`?lane=KEY`: only this lane. `?letter=ID`: a dead letter."""
         if not self.has_view_or_change_permission(request):
             raise PermissionDenied
+        prefix = get_script_prefix()
+        load_tasks(current_app._get_current_object())
+        set_script_prefix(prefix)  # Celery has called django.setup(), which resets it
         return self._act(request) if request.method == "POST" else self._show(request)
 
     def _act(self, request: Any) -> Any:
@@ -52,7 +55,7 @@ class LaneAdmin(admin.ModelAdmin):
         if action == "drop" and targets and "is_sure" not in request.POST:
             return self._rendered(request, "drop.html", {"targets": targets})
         try:
-            done = act(current_app, action, *targets)
+            done = act(current_app._get_current_object(), action, *targets)
         except ClickException as error:
             self.message_user(request, f"Not done: {error.format_message()}", messages.ERROR)
         else:
@@ -117,7 +120,10 @@ def _letter(message_id: str) -> dict[str, Any]:
 
 
 def _read(*words: str, at: str | None = None) -> list[Any]:
-    return [json.loads(text) for text in run(current_app, *words, "--json", *([] if at is None else ["--", at]))]
+    return [
+        json.loads(text)
+        for text in run(current_app._get_current_object(), *words, "--json", *([] if at is None else ["--", at]))
+    ]
 
 
 def _query(**values: str) -> str:

@@ -11,6 +11,7 @@ from celery import current_app
 from django.core.management.base import BaseCommand
 
 from celery_lanes.cli import lanes
+from celery_lanes.cli.run import load_tasks
 
 
 class Command(BaseCommand):
@@ -28,4 +29,5 @@ class Command(BaseCommand):
 
     def _run(self, words: list[str], program: str) -> Any:
         app = current_app._get_current_object()
+        load_tasks(app)
         lanes.main(words, prog_name=f"{program} lanes", obj=SimpleNamespace(app=app))
