@@ -143,6 +143,46 @@ IN_LUA = (
         f"{LUA}/gather.lua",
         "or same_in_all(keys, 1) ~= follower then",
         "then",
+        "the second of two rates is not kept",
+        f"{LUA}/lib/ready.lua",
+        "until_ms = math.max(until_ms, next_ms or 0)",
+        "until_ms = math.max(now_ms, next_ms or 0)",
+    ),
+    Change(
+        "a settled run does not count for its rate",
+        f"{LUA}/turn.lua",
+        "    note_start(lanes, ARGV[i + 1])\n",
+        "",
+    ),
+    Change(
+        "a committed run does not count for its rate",
+        f"{LUA}/commit.lua",
+        "note_start(lanes, fence)\n",
+        "",
+    ),
+    Change(
+        "a run that is taken back does not count for its rate",
+        f"{LUA}/lib/ending.lua",
+        "if found[3] == 'leased' and not never_ran then",
+        "if found[3] == 'leased' and never_ran then",
+    ),
+    Change(
+        "the pace is counted from the end of a run",
+        f"{LUA}/lib/ending.lua",
+        "math.ceil(math.min(tonumber(fence) or now_us, now_us) / 1000)",
+        "now_ms",
+    ),
+    Change(
+        "a fence from the future is the time of a start",
+        f"{LUA}/lib/ending.lua",
+        "math.min(tonumber(fence) or now_us, now_us)",
+        "(tonumber(fence) or now_us)",
+    ),
+    Change(
+        "an appended message does not wait for the rate",
+        f"{LUA}/append.lua",
+        "if paced_until(lanes) and state == 'ready' then",
+        "if paced_until(lanes) and state == '' then",
     ),
     Change("a replayed message stays stopped", f"{LUA}/replay.lua", "'alive', 'stopped')", "'alive')"),
     Change(
@@ -410,8 +450,8 @@ IN_PYTHON = (
     Change(
         "a worker does not report a death",
         ACKS,
-        "yield verbs.release(leases, died=died)",
-        "yield verbs.release(leases, died=False)",
+        "yield verbs.release(leases, died=died, started=started)",
+        "yield verbs.release(leases, died=False, started=started)",
     ),
     Change(
         "settles are forgotten when a fetch fails",

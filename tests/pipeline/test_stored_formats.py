@@ -15,7 +15,19 @@ from typing import Any, NamedTuple
 import pytest
 from redis import Redis
 
-from celery_lanes.protocol import DurableAppends, Kind, Leased, Set, SetNote, Store, connect, keys, script
+from celery_lanes.protocol import (
+    DurableAppends,
+    Kind,
+    Leased,
+    NewMessage,
+    Paced,
+    Set,
+    SetNote,
+    Store,
+    connect,
+    keys,
+    script,
+)
 from chatlanes.bot.calls.journal import _noted
 from chatlanes.bot.calls.run_calls import fingerprint
 from chatlanes.bot.questions import ASKED, Question
@@ -105,6 +117,14 @@ def stopped_run(redis: Redis) -> None:
     stop["message"]["text"] = "/stop"
     Intake(redis, settings_of()).append([stop])
     redis.delete(keys.body("7:2"), keys.message("7:2"))
+
+
+def paced(redis: Redis) -> None:
+    """Two messages of lanes with rates; the first has run."""
+    store, lanes = Store(redis), [Paced("a", "1/h"), "b", Paced("c", "10/m")]
+    store.append([NewMessage(name, "q", "x", lanes) for name in ("m1", "m2")])
+    message = lease(store, "q")
+    store.commit(message.id, message.fence, [])
 
 
 def session(redis: Redis) -> None:
@@ -299,6 +319,21 @@ GOLDEN = [
             "lanes:pending:updates": ("zset", {"7:1": "<us>", "7:2": "<us>"}),
             "lanes:seen:7:0": ("string", "`"),
             "updates.0": ("list", ["7:1"]),
+        },
+    ),
+    Golden(
+        paced,
+        "none: no key begins with \\x1f; a release that does not know the rates leaves such messages to a newer one",
+        {
+            "lanes:body:m2": ("string", "x"),
+            "lanes:delayed": ("zset", {"m2": "<ms>"}),
+            **{f"lanes:lane:{key}": ("zset", {"m2": "<us>"}) for key in "abc"},
+            "lanes:message:m2": (
+                "hash",
+                {"lanes": "a\nb\nc\n\x1f3600000 0 6000", "queue": "q", "seq": "<us>", "state": "delayed"},
+            ),
+            "lanes:paces": ("zset", {"a": "<ms>", "c": "<ms>"}),
+            "lanes:pending:q": ("zset", {"m2": "<us>"}),
         },
     ),
     Golden(

@@ -209,6 +209,16 @@ def raise_system_exit(self: Any) -> NoReturn:
     sys.exit(3)
 
 
+def pace(self: Any, gate: str | None = None, dies: bool = False) -> None:
+    """As `run`, with the fence, which is the time of the hand-out (µs). With `dies`, kill the own process once."""
+    record("start", self.request.id)
+    record(f"fence:{self.delivery.fence}", self.request.id)
+    if dies and self.delivery.died == 0:
+        _die("killed")
+    wait_at(gate)
+    record("end", self.request.id)
+
+
 def fail(self: Any, times: int, countdown: float) -> None:
     """Retry with Celery's `self.retry()` in the first `times` runs."""
     record("start", self.request.id)
@@ -464,6 +474,7 @@ TASKS = (
     raise_system_exit,
     retry_or_bury,
     fail,
+    pace,
     back_off,
     retry_with,
     fail_unordered,

@@ -24,7 +24,7 @@ from celery_lanes.errors import (
 )
 from celery_lanes.install import Lanes, install
 from celery_lanes.protocol import Begun, Delete, Group, Kind, Move, Noted, Outcome, PreviousCall, Set
-from celery_lanes.transport.publish import headers
+from celery_lanes.transport.publish import headers, limit
 from celery_lanes.transport.transport import FIRST_QUEUE_ARGUMENTS, LAST_QUEUE_ARGUMENTS, QUEUE_ARGUMENTS
 from celery_lanes.worker.delivery import Delivery
 from celery_lanes.worker.journal import Journal
@@ -57,4 +57,5 @@ __all__ = [
     "UnknownVersion",
     "headers",
     "install",
+    "limit",
 ]

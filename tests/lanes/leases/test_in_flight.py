@@ -177,7 +177,7 @@ def test_a_released_message_cannot_be_claimed(in_flight: InFlight) -> None:
     [tag] = take(in_flight, "a")
     assert in_flight.release_unclaimed() == 1
     assert not in_flight.claim(tag, starts=True)
-    assert list(in_flight.pending_acks.start_flush().releases) == [("a", "1", False)]
+    assert list(in_flight.pending_acks.start_flush().releases) == [("a", "1", False, False)]
 
 
 def test_a_claimed_message_is_not_released_as_unclaimed(in_flight: InFlight) -> None:
@@ -208,17 +208,18 @@ def test_a_message_that_a_busy_child_did_not_start_is_released(in_flight: InFlig
     in_flight.channel.report(STARTED, returned)
     in_flight.channel.report(RELEASED, returned)
     in_flight.reports.read()
-    assert list(in_flight.pending_acks.start_flush().releases) == [("returned", "1", False)]
+    assert list(in_flight.pending_acks.start_flush().releases) == [("returned", "1", False, True)]
     # Then the two that have not started are released, uncounted, as soon as no child can start them
     assert in_flight.release_waiting(longer_than_s=0) == 0
     time.now = 1000.06
     assert in_flight.release_waiting(longer_than_s=0) == 2
-    assert list(in_flight.pending_acks.start_flush().releases) == [("late", "1", False), ("silent", "1", False)]
+    released = list(in_flight.pending_acks.start_flush().releases)
+    assert released == [("late", "1", False, False), ("silent", "1", False, False)]
     assert not in_flight.claim(late, starts=False)
     # And the running one stays
     assert in_flight.holds(early)
     in_flight.release(early, died=True)
-    assert list(in_flight.pending_acks.start_flush().releases) == [("early", "1", True)]
+    assert list(in_flight.pending_acks.start_flush().releases) == [("early", "1", True, True)]
 
 
 def test_a_renewed_lease_can_be_claimed_later(in_flight: InFlight, time: Clock) -> None:
@@ -279,7 +280,7 @@ def test_an_unread_start_report_counts(in_flight: InFlight) -> None:
     in_flight.claim(tag, starts=False)
     in_flight.channel.report(STARTED, tag)
     in_flight.release(tag, died=True)
-    assert list(in_flight.pending_acks.start_flush().releases) == [("a", "1", True)]
+    assert list(in_flight.pending_acks.start_flush().releases) == [("a", "1", True, True)]
 
 
 @pytest.mark.parametrize("began", [True, False])
@@ -290,7 +291,7 @@ def test_a_death_counts_only_after_the_start(in_flight: InFlight, began: bool) -
         in_flight.channel.report(STARTED, tag)
         in_flight.reports.read()
     in_flight.release(tag, died=True)
-    assert list(in_flight.pending_acks.start_flush().releases) == [("a", "1", began)]
+    assert list(in_flight.pending_acks.start_flush().releases) == [("a", "1", began, True)]
 
 
 # -- times

@@ -231,6 +231,8 @@ def doing(first: Record, now_us: int, paused: Container[str], words: Words) -> s
     if any(what in paused for what in (*first.in_lanes, f"queue:{first.queue}", f"group:{first.group}")):
         return f"paused; waiting for {since}{again}"
     if first.state == "delayed":
+        if first.is_paced and not (first.failed or first.parked):
+            return f"waits for its rate for {since}{again}"
         why = f": {' '.join(first.parked.split())[:MOST_OF_A_REASON]}" if first.parked else ""
         return f"delayed {since} ago{again}{why}"
     if first.state == "held":

@@ -233,8 +233,9 @@ class InFlight:
 
     # -- release
 
-    def release(self, tag: str, *, died: bool = False) -> bool:
-        """Release the message. `died`: its process ended, which counts as a death if the message had started.
+    def release(self, tag: str, *, died: bool = False, started: bool = True) -> bool:
+        """Release the message. `died`: its process ended, which counts as a death if the message had started. A message
+        that was not `started` does not count for the rates of its lanes.
 
         True: it is buried instead, because it was terminated.
         """
@@ -243,7 +244,7 @@ class InFlight:
         with self._lock:
             message = self._remove_valid(tag)
             if message is not None:
-                self._queue_release(message, died=died and message.is_started)
+                self._queue_release(message, died=died and message.is_started, started=started)
         self.wakeups.background.set()
         return message is not None and message.termination_problem is not None
 
@@ -345,7 +346,7 @@ class InFlight:
                 self._note_end(message, clock.now_s())
                 self._mark_lost(message)
                 if problem is None:
-                    queued.releases.append((message.id, message.fence, False))
+                    queued.releases.append((message.id, message.fence, False, True))
                 elif delay_ms is None:
                     queued.burials.append((message.id, message.fence, problem))
                 else:
@@ -499,14 +500,14 @@ class InFlight:
         """Release them uncounted: none of them has started."""
         for message in back:
             self._remove(message.tag)
-            self._queue_release(message)
+            self._queue_release(message, started=False)
         return len(back)
 
-    def _queue_release(self, message: LeasedMessage, *, died: bool = False) -> None:
+    def _queue_release(self, message: LeasedMessage, *, died: bool = False, started: bool = True) -> None:
         if message.termination_problem is not None:
             self.pending_acks.queued.burials.append((message.id, message.fence, message.termination_problem))
         else:
-            self.pending_acks.queued.releases.append((message.id, message.fence, died))
+            self.pending_acks.queued.releases.append((message.id, message.fence, died, started))
 
     def _tags(self) -> list[str]:
         with self._lock:

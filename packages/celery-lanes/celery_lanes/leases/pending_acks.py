@@ -71,7 +71,8 @@ class AckBatch:
     """Acks by kind, each kind in the order in which it was queued."""
 
     settles: deque[Lease] = field(default_factory=deque)
-    releases: deque[tuple[str, str, bool]] = field(default_factory=deque)  # id, fence, whether its process died
+    # id, fence, whether its process died, whether it had started or may have
+    releases: deque[tuple[str, str, bool, bool]] = field(default_factory=deque)
     burials: deque[tuple[str, str, dict[str, Any]]] = field(default_factory=deque)  # id, fence, problem
     retries: deque[tuple[str, str, int, dict[str, Any]]] = field(
         default_factory=deque
@@ -87,10 +88,10 @@ class AckBatch:
         """The commands that send them. To send one twice is harmless: it is refused, because its fence is old."""
         if self.settles or self.times:
             yield verbs.turn([], holder=holder, lease_ms=lease_ms, room=0, settles=list(self.settles), times=self.times)
-        for died in (False, True):
-            leases = [(message_id, fence) for message_id, fence, has_died in self.releases if has_died is died]
+        for died, started in ((False, False), (False, True), (True, True)):
+            leases = [(message_id, fence) for message_id, fence, *how in self.releases if how == [died, started]]
             if leases:
-                yield verbs.release(leases, died=died)
+                yield verbs.release(leases, died=died, started=started)
         for message_id, fence, problem in self.burials:
             yield verbs.bury(message_id, fence, problem)
         for message_id, fence, delay_ms, problem in self.retries:

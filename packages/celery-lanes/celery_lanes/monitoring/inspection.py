@@ -47,6 +47,7 @@ class Record:
     parked: str  # why it was postponed without a failure, the last time; empty: it was not
     size: int = 1  # how many messages are one run
     has_turn: bool = False  # it is over its rate, and waits for its turn
+    is_paced: bool = False  # one of its lanes has a rate
 
     @property
     def group(self) -> str:
@@ -273,7 +274,8 @@ def _record(message_id: str, fields: list[str]) -> Record:
         id=message_id,
         state=state,
         queue=queue,
-        lanes=tuple(key for key in lanes.split("\n") if key),
+        lanes=tuple(keys.lane_keys(lanes)),
+        is_paced=keys.PACED in lanes,
         appended_us=_number(seq),
         moved_us=_number(fence),
         holder=holder,

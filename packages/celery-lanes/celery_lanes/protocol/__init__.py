@@ -14,6 +14,7 @@ from celery_lanes.protocol.messages import (
     Move,
     MoveTimer,
     NewMessage,
+    Paced,
     Push,
     Rate,
     Set,
@@ -24,6 +25,7 @@ from celery_lanes.protocol.messages import (
     check_group,
     check_lanes,
     check_once,
+    check_paces,
     only_seen,
 )
 from celery_lanes.protocol.scripts import Argument, Command, Texts, digest, plain, script, use_texts
@@ -70,6 +72,7 @@ __all__ = [
     "NewMessage",
     "Noted",
     "Outcome",
+    "Paced",
     "PipelinedConnection",
     "PreviousCall",
     "Push",
@@ -91,6 +94,7 @@ __all__ = [
     "check_group",
     "check_lanes",
     "check_once",
+    "check_paces",
     "check_server",
     "connect",
     "connect_like",

@@ -19,9 +19,11 @@ ONCE = "once"
 GROUP = "lane_group"
 #: It stops the first message of each of its lanes.
 STOPS = "lane_stops"
+#: Its keys whose lanes have a rate: key -> rate, such as "10/m".
+RATES = "lane_rates"
 #: Set when the answer to a publish was lost: kombu may publish the same headers again.
 UNCERTAIN = "lane_uncertain"
-_NOT_PACKED = (LANE_KEYS, ONCE, GROUP, STOPS, UNCERTAIN)
+_NOT_PACKED = (LANE_KEYS, ONCE, GROUP, STOPS, RATES, UNCERTAIN)
 #: Precedes each message of a group (commands.Group) in its stored form: a message of a group that a later message
 #: interrupts, and of one that none interrupts. JSON contains no control characters. A blank follows if a run of the
 #: group may take later messages: to a release that does not know this, it is only a blank before JSON.

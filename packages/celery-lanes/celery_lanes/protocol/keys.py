@@ -5,9 +5,9 @@ in one database: apps that share it share the lanes, so each puts its own name i
 Redis Cluster is not supported, because a script uses keys that are not in its KEYS.
 """
 
-#: hash: state, queue, lanes (joined by \n), seq (its place), fence, holder, failed, died, replayed, held, parked,
-#: alive, group, size, open, interrupted, shielded, stopped,
-#: unstoppable, taken (lua/take.lua), turn (it is over its rate: due, ms), marked, gathered
+#: hash: state, queue, lanes (joined by \n, and their rates: `lane_keys`), seq (its place), fence, holder, failed, died,
+#: replayed, held, parked, alive, group, size, open, interrupted, shielded, stopped, unstoppable, taken (lua/take.lua),
+#: turn (it is over its rate: due, ms), marked, gathered
 MESSAGE = "lanes:message:"
 #: string: the stored message (envelope.py)
 BODY = "lanes:body:"
@@ -44,6 +44,8 @@ SCHEDULES = "lanes:schedules"
 NOTES = "lanes:notes"
 #: hash: key of a lane -> its mode: queue, collect, interrupt or steer (lua/append.lua)
 MODES = "lanes:modes"
+#: zset: key of a lane with a rate -> when its next message may start, ms; none: now
+PACES = "lanes:paces"
 #: hash: id of a leased message, or of one that was leased -> its successor (lua/lib/places.lua): queue, lanes and
 #: stored message, joined by tabs
 SUCCESSORS = "lanes:successors"
@@ -90,6 +92,9 @@ INTERRUPTS = "lanes:interrupts:"
 # Also: one list for each lane queue, under the name of the queue as kombu and Flower expect: ids of ready messages.
 # And the WAITAOF_KEY of server.py, which belongs to the server.
 
+#: Precedes the rates of the lanes of a message, where they are stored.
+PACED = "\x1f"
+
 #: A source of messages that repeats what it has no confirmation for, for a day at most, is heard for twice that time.
 SEEN_TTL_S = 48 * 3600
 #: 8 KiB for each bitmap: small enough for one message a day, and 50 million consecutive ids take 6 MB.
@@ -101,6 +106,13 @@ def group_of(queue: str) -> str:
     and a worker serves the groups in turn, however many messages are ready in one of them.
     """
     return queue.rpartition(".")[0] or queue
+
+
+def lane_keys(lanes: str) -> list[str]:
+    """The keys of a message from the field `lanes` of its record. If lanes have a rate, a last line follows: \\x1f, and
+    for each key the ms from a start to the next one, by blanks; 0: the lane has no rate.
+    """
+    return [key for key in lanes.split("\n") if key and not key.startswith(PACED)]
 
 
 def pending(group: str) -> str:

@@ -27,8 +27,33 @@ MOST_NUMBER = 2**53
 #: Of the messages and the milliseconds of a rate: its times, in µs, stay below the number above.
 MOST_RATE = 10**9
 
+_RATE = re.compile(r"([1-9][0-9]{0,9})/([smh])")
+_PERIODS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _TEXT = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]{1,256}")
+
+
+class Paced(str):
+    """A lane key with a rate: messages that have it start at least `interval_ms` after the one before in that lane."""
+
+    rate: str
+    interval_ms: int
+
+    def __new__(cls, key: str, rate: str) -> Paced:
+        """Raises PublishRefused unless the rate is a number of messages in a second, a minute or an hour: "10/m"."""
+        found = _RATE.fullmatch(rate) if isinstance(rate, str) else None
+        period_ms = _PERIODS_MS[found[2]] if found else 0
+        if found is None or int(found[1]) > period_ms:
+            raise PublishRefused(
+                f"{rate!r:.100} is not a rate: use rate='10/m', a whole number from 1 in a second (s), a minute (m) or "
+                "an hour (h), at most 1000/s"
+            )
+        paced = super().__new__(cls, key)
+        paced.rate, paced.interval_ms = rate, -(-period_ms // int(found[1]))
+        return paced
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Paced, (str(self), self.rate)
 
 
 class Group(NamedTuple):
@@ -303,6 +328,7 @@ def _join_fields(*fields: str | bytes) -> bytes:
 def append_row(message: NewMessage) -> tuple[Argument, ...]:
     """The arguments of a message for append.lua. Raises PublishRefused."""
     lanes = joined_lanes(message.lanes)
+    check_paces(message.lanes, message.group, message.rate)
     scope, number = ("", "") if message.once is None else check_once(message.once)
     problem = problem_json(message.problem) if message.problem else ""
     stored, group = _grouped(message)
@@ -374,7 +400,22 @@ def _is_number(value: Any) -> bool:
 def joined_lanes(lanes: Sequence[str]) -> str:
     """As the scripts read them. Raises PublishRefused."""
     check_lanes(lanes)
-    return "\n".join(lanes)
+    if not any(isinstance(key, Paced) for key in lanes):
+        return "\n".join(lanes)
+    intervals_ms = dict.fromkeys(lanes, 0)
+    for key in lanes:
+        if isinstance(key, Paced):
+            intervals_ms[key] = key.interval_ms
+    return "\n".join(intervals_ms) + "\n" + keys.PACED + " ".join(map(str, intervals_ms.values()))
+
+
+def check_paces(lanes: Sequence[str], group: Group | None, rate: Rate | None = None) -> None:
+    """Raises PublishRefused for a message of a group, or with a `Rate`, in a lane that has a pace."""
+    if (group or rate) is not None and any(isinstance(key, Paced) for key in lanes):
+        raise PublishRefused(
+            "a message of a group cannot have a rate: what joins a group is no start of its own. Leave out one of the "
+            "two; quiet_ms and max_wait_ms of the Group say how often it runs"
+        )
 
 
 def _grouped(message: NewMessage) -> tuple[str | bytes, str]:

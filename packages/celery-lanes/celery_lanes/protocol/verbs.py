@@ -317,9 +317,12 @@ def renew(leases: Iterable[tuple[str, str]], lease_ms: int) -> Command[list[str]
     return _verb("renew", _texts, group=leases, lease_ms=lease_ms)
 
 
-def release(leases: Iterable[tuple[str, str]], *, died: bool = False) -> Command[list[str]]:
-    """Gives messages back untouched; returns the ids whose lease was lost."""
-    return _verb("release", _texts, group=[(id_, fence, int(died)) for id_, fence in leases])
+def release(leases: Iterable[tuple[str, str]], *, died: bool = False, started: bool = True) -> Command[list[str]]:
+    """Gives messages back untouched; returns the ids whose lease was lost. One that was not `started` does not count
+    for the rates of its lanes.
+    """
+    how = 1 if died else 0 if started else 2
+    return _verb("release", _texts, group=[(id_, fence, how) for id_, fence in leases])
 
 
 def reconcile(holder: str, held: Iterable[str]) -> Command[int]:
@@ -634,7 +637,7 @@ def timers_of(owners: Sequence[tuple[str, str]]) -> Command[tuple[list[tuple[str
 
 def _timers(answer: list[bytes]) -> list[StoredTimer]:
     return [
-        StoredTimer(owner, name, int(at_ms), id_, queue, lanes.split("\n"), stored)
+        StoredTimer(owner, name, int(at_ms), id_, queue, keys.lane_keys(lanes), stored)
         for *texts, stored in zip(*[iter(answer)] * 7, strict=True)
         for owner, name, at_ms, id_, queue, lanes in [_texts(texts)]
     ]
@@ -709,4 +712,4 @@ def read_values(answers: list[Any], fence: str) -> Read | None:
     (state, now, lanes), *values = answers
     if state != b"leased" or now != fence.encode():
         return None
-    return Read([key for key in lanes.decode().split("\n") if key], values)
+    return Read(keys.lane_keys(lanes.decode()), values)

@@ -14,6 +14,7 @@ from celery.beat import PersistentScheduler, _evaluate_entry_args, _evaluate_ent
 from celery.schedules import crontab, schedule
 
 from celery_lanes.protocol import envelope
+from celery_lanes.transport.publish import key_headers
 
 _DAY = timedelta(days=1)
 
@@ -26,7 +27,7 @@ class LanesScheduler(PersistentScheduler):
         headers = entry.options.get("headers") or {}
         if number is not None and not headers.get(envelope.ONCE) and (keys := self._keys(entry)) is not None:
             entry = copy(entry)
-            once = {envelope.LANE_KEYS: keys, envelope.ONCE: [f"beat {entry.name}", number]}
+            once = {**key_headers(keys), envelope.ONCE: [f"beat {entry.name}", number]}
             entry.options = {**entry.options, "headers": {**headers, **once}}
         return super().apply_async(entry, producer=producer, advance=False, **kwargs)
 

@@ -418,13 +418,13 @@ class FetchLoop:
         """Release the messages of a fetch that was answered after the channel stopped consuming."""
         self._in_flight.finish_fetch(fetched.leased, asked_s, suspects_wait=fetched.suspects)
         for leased in fetched.leased:
-            self._in_flight.release(tag_of(leased.id, leased.fence))
+            self._in_flight.release(tag_of(leased.id, leased.fence), started=False)
 
     def _deliver_one(self, leased: Leased, deadline_s: float) -> None:
         tag = tag_of(leased.id, leased.fence)
         callback = self._channel.connection._callbacks.get(leased.queue)
         if callback is None:
-            self._in_flight.release(tag)
+            self._in_flight.release(tag, started=False)
             return
         try:
             message = unpack(leased, deadline_s)

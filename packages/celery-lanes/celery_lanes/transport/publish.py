@@ -13,7 +13,7 @@ from uuid import UUID, uuid5
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from celery_lanes.errors import PublishRefused
-from celery_lanes.protocol import Group, NewMessage, check_group, check_lanes, check_once, envelope
+from celery_lanes.protocol import Group, NewMessage, Paced, check_group, check_lanes, check_once, check_paces, envelope
 
 #: The namespace of the ids of messages with a `once`.
 _ONCE_IDS = UUID("8f2b1c52-6a0e-4c7e-9d4b-3a1f5e70c911")
@@ -38,13 +38,43 @@ def headers(
     """
     if keys is not None:
         check_lanes(keys)
+        check_paces(keys, group)
     remembered = None if once is None else list(check_once(once))
-    found: dict[str, Any] = {envelope.LANE_KEYS: keys, envelope.ONCE: remembered}
+    found: dict[str, Any] = {**key_headers(keys), envelope.ONCE: remembered}
     if group is not None:
         found[envelope.GROUP] = list(check_group(group))
     if stops:
         found[envelope.STOPS] = True
     return found
+
+
+def key_headers(keys: list[str] | None) -> dict[str, Any]:
+    """The keys and their rates, as any program may write them. None: the keys are those of the task's lane."""
+    rates = {str(key): key.rate for key in keys or () if isinstance(key, Paced)}
+    if not keys or not rates:
+        return {envelope.LANE_KEYS: keys}
+    return {envelope.LANE_KEYS: [*map(str, keys)], envelope.RATES: rates}
+
+
+def limit(key: str, *, rate: str) -> str:
+    """A lane key whose lane has a rate: "10/m" is ten messages a minute (s, m or h), evenly spread, as in Celery's
+    `rate_limit`, but over all workers: a message of it starts at least six seconds after the one before. A lane that
+    waits for its rate takes no slot. A message keeps the rate with which it was published; one without a rate in the
+    same lane neither waits nor counts. Raises PublishRefused.
+    Use: `@app.task(lane=lanes.limit("customer:{customer}", rate="10/m"))`, or for one message
+    `headers=lanes.headers([lanes.limit("customer:9", rate="10/m")])`.
+    """
+    check_lanes([key])
+    return Paced(key, rate)
+
+
+def _with_rates(lanes: list[str], rates: Any) -> list[str]:
+    """Raises PublishRefused unless these are rates of these keys."""
+    if not isinstance(rates, Mapping) or not rates.keys() <= set(lanes):
+        raise PublishRefused(
+            f"lane_rates {rates!r:.100} are not rates of the lane keys of this message: use {{'customer:9': '10/m'}}"
+        )
+    return [Paced(key, rates[key]) if key in rates else key for key in lanes]
 
 
 def id_of(headers: Mapping[str, Any] | None) -> str | None:
@@ -83,6 +113,8 @@ def row(queue: str, message: dict[str, Any]) -> NewMessage:
         raise PublishRefused("a message with stops=True cannot have an eta or countdown: publish it when it is to stop")
     lanes, once, group = given[envelope.LANE_KEYS], given.get(envelope.ONCE), given.get(envelope.GROUP)
     check_lanes(lanes)
+    if given.get(envelope.RATES):
+        lanes = _with_rates(lanes, given[envelope.RATES])
     return NewMessage(
         id=given.get("id") or message["properties"]["delivery_tag"],
         queue=queue,

@@ -19,7 +19,8 @@ from celery.app.routes import MapRoute, Router
 from kombu import Exchange, Queue
 
 from celery_lanes.errors import PublishRefused
-from celery_lanes.protocol import check_lanes, envelope
+from celery_lanes.protocol import Paced, check_lanes, envelope
+from celery_lanes.transport.publish import key_headers
 from celery_lanes.transport.transport import LANES_ARGUMENT, QUEUE_ARGUMENTS
 
 #: A template or several, or a function that is called with the arguments of the task and returns a key, keys or None.
@@ -63,7 +64,7 @@ class LaneRouter(Router):
         if keys is None and lane is not None:
             keys = keys_of(lane, name, task, args or (), kwargs or {})
         if keys is not None and lane is not None:
-            routed["headers"] = {**headers, envelope.LANE_KEYS: keys}
+            routed["headers"] = {**headers, **key_headers(keys)}
             if not is_named and self._is_left_to_celery(routed):
                 routed["queue"] = self.lane_queue()
         elif keys is None and envelope.LANE_KEYS in headers:
@@ -154,7 +155,9 @@ def keys_of(lane: Lane, name: str, task: Any, args: Sequence[Any], kwargs: Mappi
         args, kwargs, found = _bind(name, task, args, kwargs)
     if not callable(lane):
         templates = [lane] if isinstance(lane, str) else lane
-        keys: Any = [_fill(each, name, found, is_known=task is not None) for each in templates]
+        filled = [_fill(each, name, found, is_known=task is not None) for each in templates]
+        pairs = zip(filled, templates, strict=True)
+        keys: Any = [Paced(key, each.rate) if isinstance(each, Paced) else key for key, each in pairs]
     else:
         try:
             keys = lane(*args, **kwargs)

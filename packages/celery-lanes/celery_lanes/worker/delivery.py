@@ -284,7 +284,7 @@ class Delivery:
     def following(self) -> int:
         """How many messages wait behind this one in the longest of its lanes. Raises RedisError."""
         lanes = self.lanes.store.run(plain("HGET", keys.message(self.id), "lanes"))
-        asked = [plain("ZCARD", keys.lane(key)) for key in (lanes or b"").decode().split("\n")]
+        asked = [plain("ZCARD", keys.lane(key)) for key in keys.lane_keys((lanes or b"").decode())]
         return max(max(self.lanes.store.run_all(*asked)) - 1, 0)
 
     def is_lost(self) -> bool:

@@ -31,6 +31,7 @@ from celery_lanes.protocol import (
     NewMessage,
     Noted,
     Outcome,
+    Paced,
     Rate,
     Set,
     SetMode,
@@ -41,7 +42,7 @@ from celery_lanes.protocol import (
     Write,
     keys,
 )
-from tests.lanes.protocol.lua.model.lanes import HOLD_MINUTES, SUSPECT_AFTER, Model, ModelMessage
+from tests.lanes.protocol.lua.model.lanes import HOLD_MINUTES, SUSPECT_AFTER, Model, ModelMessage, rates_of, unique
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
     CLOCK,
@@ -85,6 +86,7 @@ LEFT_WHEN_SETTLED = (
     keys.NOTES,
     keys.MODES,
     keys.RATE,
+    keys.PACES,
     keys.SWEPT,
     keys.IDENTITY,
     KEPT,
@@ -96,11 +98,12 @@ a_rate = st.one_of(
     st.none(),
     st.sampled_from([Rate(key, 2, 20 * MINUTE_MS, over) for key in "st" for over in OVERS]),
 )
+a_lane = st.sampled_from([*"abcd", Paced("a", "1/h"), Paced("b", "2/h")])
 a_batch = st.lists(
     st.tuples(
         st.integers(-3, 5),  # its number, relative to the highest one so far
         st.sampled_from(QUEUES),
-        st.one_of(st.lists(st.sampled_from("abcd"), max_size=3), st.sampled_from(["a", "b", "ab"]).map(list)),
+        st.one_of(st.lists(a_lane, max_size=3), st.sampled_from(["a", "b", "ab"]).map(list)),
         st.sampled_from([None, None, None, "Malformed"]),
         st.sampled_from([None, TALK, INTERRUPTING, INTERRUPTING, STEERING, TALK._replace(name="h")]),
         st.sampled_from([False, False, False, True]),  # whether it stops
@@ -112,7 +115,8 @@ a_batch = st.lists(
 
 a_kept_key = st.sampled_from("xyz").map(KEPT.__add__)
 an_owner, a_name = st.sampled_from(OWNERS), st.sampled_from("xyz")
-some_lanes = st.lists(st.sampled_from("abcd"), max_size=2)
+# Lanes with a rate are stored once each.
+some_lanes = st.lists(a_lane, max_size=2).map(lambda lanes: [*unique(lanes)] if any(rates_of(lanes)) else lanes)
 some_minutes = st.sampled_from([-2, -1, 10])
 some_writes = st.lists(
     st.one_of(
@@ -199,6 +203,8 @@ class LanesMachine(RuleBasedStateMachine):
         dropped = self.model.counts["rate_dropped"]
         self.appended.update(self.model.fire_due([timer.decode() for timer in self.client.zrange(keys.TIMERS, 0, -1)]))
         for offset, queue, lanes, problem, group, stops, rate in batch:
+            if group or rate:
+                lanes = [*map(str.__str__, lanes)]  # they cannot have both
             number = max(self.highest + offset, 1)
             self.highest = max(self.highest, number)
             message_id = f"1:{number}"
@@ -302,6 +308,8 @@ class LanesMachine(RuleBasedStateMachine):
         for lane in item.lanes:
             assert not [other for other in self.model.in_state("leased") if lane in other.lanes], f"{lane} is leased"
             assert item.seq >= self.last_seq.get(lane, 0), f"{item} is out of order in {lane}"
+            is_paced = isinstance(lane, Paced) and item.stopped is None
+            assert not is_paced or self.model.paces.get(lane, 0) <= 0, f"{item} starts before the rate of {lane} allows"
             self.last_seq[lane] = item.seq
         assert (message.queue, message.died, message.failed) == (item.queue, item.died, item.failed)
         assert (message.replayed_s is None) == (item.replayed is None)
@@ -326,11 +334,11 @@ class LanesMachine(RuleBasedStateMachine):
             assert not suspects or holding + len(turned.leased) > 0
 
     @precondition(lambda self: self.model.in_state("leased"))
-    @rule(data=st.data(), died=st.booleans())
-    def release(self, data: st.DataObject, died: bool) -> None:
+    @rule(data=st.data(), died=st.booleans(), started=st.booleans())
+    def release(self, data: st.DataObject, died: bool, started: bool) -> None:
         item = self.draw(data, self.model.in_state("leased"))
-        assert self.store.release([(item.id, str(item.fence))], died=died) == []
-        self.model.release(item, died=died)
+        assert self.store.release([(item.id, str(item.fence))], died=died, started=started) == []
+        self.model.release(item, died=died, started=started or died)
         self.compare()
 
     @precondition(lambda self: self.model.in_state("leased"))
@@ -638,7 +646,7 @@ class LanesMachine(RuleBasedStateMachine):
         held = [item.id for item in leased if item not in unknown]
         assert self.store.reconcile(holder, [*held, "gone"]) == len(unknown)
         for item in unknown:
-            self.model.release(item)
+            self.model.release(item, started=False)
         self.compare()
 
     @rule()
@@ -648,7 +656,7 @@ class LanesMachine(RuleBasedStateMachine):
         assert (swept.expired, swept.due) == self.model.sweep()
         self.appended.update(self.model.fire_due(in_order))
         timed = [item for item in self.model.in_order() if item.minutes is not None or item.due is not None]
-        assert (swept.next_ms is None) == (not timed and not self.model.timers)
+        assert (swept.next_ms is None) == (not timed and not self.model.timers and not self.model.paces)
         self.compare()
 
     # The passage of time: scores are changed, without sleeping.
@@ -663,6 +671,17 @@ class LanesMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def end_delay(self, data: st.DataObject) -> None:
         self.overdue(keys.DELAYED, self.draw(data, self.model.in_state("delayed")))
+
+    @precondition(lambda self: self.model.paces)
+    @rule(data=st.data())
+    def end_a_pace(self, data: st.DataObject) -> None:
+        self.end_pace(data.draw(st.sampled_from(sorted(self.model.paces))))
+
+    def end_pace(self, lane: str) -> None:
+        """Messages that were delayed for it are delayed until they are due, as if they had more than one rate."""
+        self.client.zincrby(keys.PACES, -(self.model.paces[lane] + 1) * MINUTE_MS, lane)
+        self.model.paces[lane] = -1
+        self.compare()
 
     @precondition(lambda self: self.collected())
     @rule(data=st.data(), sweeps=st.booleans())
@@ -772,6 +791,7 @@ class LanesMachine(RuleBasedStateMachine):
     # The checks after each step, and in the end.
 
     def compare(self) -> None:
+        self.model.delay_paced()
         state = read(self.client)
         self.check_fences()
         expected = self.model.expected(state.bells)
@@ -840,6 +860,8 @@ class LanesMachine(RuleBasedStateMachine):
             self.end_collecting(item)
         for timer in [*self.model.timers]:
             self.make_due(timer)
+        for lane in [*self.model.paces]:
+            self.end_pace(lane)
         self.sweep()
         for holder in HOLDERS:
             self.take_turn(QUEUES, holder, 4, self.model.in_state("leased", holder), [])

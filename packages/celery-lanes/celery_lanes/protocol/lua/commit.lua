@@ -31,6 +31,7 @@ for i = 5, #ARGV, 4 do
   local what, key, value, time_ms = unpack(ARGV, i, i + 3)
   write(queue, lanes, what, key, value, time_ms)
 end
+note_start(lanes, fence)
 settle(id, queue, lanes)
 finish()
 return 1

@@ -14,7 +14,7 @@ for _, id in ipairs(redis.call('ZRANGE', LEASES, 0, -1)) do
   if not held[id] then
     local found = redis.call('HMGET', MESSAGE .. id, 'state', 'holder')
     if found[1] == 'leased' and found[2] == holder then
-      give_back(id)
+      give_back(id, true)
       released = released + 1
     end
   end

@@ -4,7 +4,7 @@
 -- KEYS  none
 -- ARGV  lease_ms limit holder slots
 --       `holder` (may be empty) counts as alive for one lease, with this many `slots`
--- Returns {expired, due, ms until the next one is due (-1: none is leased, delayed, collected or set),
+-- Returns {expired, due, ms until the next one is due (-1: none is leased, delayed, collected, set or paced),
 --       history, ms by which the clock was set back since the last sweep (0: it was not), how many due timers could
 --       not be read and were postponed, the version of the texts of one of them}
 local lease_ms, limit, holder, slots = unpack(ARGV, 1, 4)
@@ -41,7 +41,7 @@ local set_back_ms = math.max((swept or 0) - now_ms, 0)
 if set_back_ms > 0 then
   shorten(LEASES)
   shorten(WORKERS)
-  for _, zset in ipairs({ DELAYED, COLLECTING, HELD }) do move_back(zset, '+inf', swept) end
+  for _, zset in ipairs({ DELAYED, COLLECTING, HELD, PACES }) do move_back(zset, '+inf', swept) end
   move_back(TIMERS, digits(swept + 2 * SHORT_MS), swept, true)
 end
 if holder ~= '' then
@@ -96,5 +96,6 @@ count('late', step.late)
 count('collected', step.collected)
 finish()
 
-local next_ms = ms_until_due(LEASES, DELAYED, COLLECTING, TIMERS)
+if step.is_anything_paced then redis.call('ZREMRANGEBYSCORE', PACES, '-inf', now_ms) end
+local next_ms = ms_until_due(LEASES, DELAYED, COLLECTING, TIMERS, step.is_anything_paced and PACES)
 return { expired, due, next_ms, history(), set_back_ms, step.postponed, step.unknown_version }

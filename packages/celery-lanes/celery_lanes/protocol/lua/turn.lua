@@ -7,7 +7,7 @@
 --       then id fence, once for each of `settles`; `times` is what the holder counted: for each field of TIMES a line
 --       with the field, a tab and a number. Messages of `last` queues are handed out up to `last_room` messages in all
 -- Returns {lost ids, ready messages left (0, 1, or 2: only of `last` queues, without room), suspects left (0 or 1), ms
---       until the next group or timer is due (-1: none), then for each message handed out
+--       until the next group or timer is due, or the next lane with a rate (-1: none), then for each message handed out
 --       id, fence, queue, ms since its append or replay, past, stored}; `past` is empty if nothing is known of earlier
 --       runs, and its first lane has no note. Otherwise: how often a worker died with it, how often it failed, whether
 --       it is parked (0 or 1), ms since its replay (-1: never) and since the last sign of life of a holder that died
@@ -179,6 +179,7 @@ for i = 12, 11 + 2 * settles, 2 do
   local id, queue, lanes = ARGV[i], nil, nil
   if not step.is_settled[id] then queue, lanes = holds(id, ARGV[i + 1]) end
   if queue then
+    note_start(lanes, ARGV[i + 1])
     settle(id, queue, lanes)
   else
     lost[#lost + 1] = id
@@ -227,7 +228,11 @@ if room > 0 then
   until without_body == 0
 end
 if suspects[1] then reply[3] = 1 end
-reply[4] = ms_until_due(step.is_anything_collecting and COLLECTING, step.is_any_timer_set and TIMERS)
+reply[4] = ms_until_due(
+  step.is_anything_collecting and COLLECTING,
+  step.is_any_timer_set and TIMERS,
+  step.is_anything_paced and PACES
+)
 put_back(suspects)
 write_ready()
 

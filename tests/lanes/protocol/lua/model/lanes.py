@@ -19,6 +19,7 @@ from celery_lanes.protocol import (
     Move,
     MoveTimer,
     Noted,
+    Paced,
     Rate,
     Set,
     SetMode,
@@ -124,6 +125,8 @@ class Model:
     modes: dict[str, str] = field(default_factory=dict)
     #: key of a rate -> minutes until it is at its start again, and until when no message is marked
     rates: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: lane -> minutes until its next message may start
+    paces: dict[str, int] = field(default_factory=dict)
     #: ids of held messages that have joined a group
     absorbed: set[str] = field(default_factory=set)
 
@@ -132,7 +135,23 @@ class Model:
 
     def ready(self, queues: Iterable[str] | None = None) -> list[ModelMessage]:
         """The messages that may be handed out."""
-        return [item for item in self.first() if item.due is None and (queues is None or item.queue in queues)]
+        ready = [item for item in self.first() if item.due is None and not self._pace_of(item)]
+        return [item for item in ready if queues is None or item.queue in queues]
+
+    def _pace_of(self, item: ModelMessage) -> int:
+        """Minutes for which the rates of its lanes keep it waiting."""
+        lanes = [lane for lane in item.lanes if isinstance(lane, Paced)] if item.stopped is None else []
+        return max([0, *(self.paces.get(lane, 0) for lane in lanes)])
+
+    def delay_paced(self) -> None:
+        for item in self.first():
+            if item.due is None and (minutes := self._pace_of(item)):
+                item.state, item.minutes = "delayed", minutes
+
+    def _note_start(self, item: ModelMessage) -> None:
+        for lane in item.lanes:
+            if isinstance(lane, Paced):
+                self.paces[lane] = lane.interval_ms // MINUTE_MS
 
     def first(self) -> list[ModelMessage]:
         """The queued messages that are first in all their lanes, none of which is paused."""
@@ -183,7 +202,7 @@ class Model:
         self.counts["appended"] += 1
         if stops and not problem:
             self._stop_first(lanes)
-        keys = [*lanes]
+        keys = unique(lanes)
         in_mode = self._in_mode(keys[0], group) if keys and not problem else None
         item = self._made(number, queue, keys, in_mode, over)
         if problem:
@@ -452,6 +471,7 @@ class Model:
             self.last = number
 
     def settle(self, item: ModelMessage) -> None:
+        self._note_start(item)
         del self.items[item.id]
         self.counts["settled"] += 1
 
@@ -520,7 +540,7 @@ class Model:
         due = [timer for key in in_order if (timer := self.timers[key]).minutes <= 0]
         for timer in due:
             del self.timers[timer.key]
-            self._queue(ModelMessage(timer.id, timer.queue, tuple(dict.fromkeys(timer.lanes)), 0, names=(timer.id,)))
+            self._queue(ModelMessage(timer.id, timer.queue, unique(timer.lanes), 0, names=(timer.id,)))
         self.counts["appended"] += len(due)
         self.counts["fired"] += len(due)
         return [timer.id for timer in due]
@@ -531,7 +551,7 @@ class Model:
         if record:
             self.schedules[timer_key(owner, name)] = record
         for message_id in ids:
-            self._queue(ModelMessage(message_id, "q", tuple(dict.fromkeys(lanes)), 0, names=(message_id,)))
+            self._queue(ModelMessage(message_id, "q", unique(lanes), 0, names=(message_id,)))
             self.counts["appended"] += 1
 
     def hand_out(self, item: ModelMessage, holder: str) -> None:
@@ -552,8 +572,8 @@ class Model:
         self.renew(item)
         return begun
 
-    def release(self, item: ModelMessage, *, died: bool = False) -> None:
-        self._take_back(item, "queued")
+    def release(self, item: ModelMessage, *, died: bool = False, started: bool = True) -> None:
+        self._take_back(item, "queued", started=started)
         item.died += died
         item.alive = 0 if died else item.alive
         self.counts["released"] += 1
@@ -609,6 +629,7 @@ class Model:
         due = self._take_back_overdue("delayed")
         self.give_up_gaps()
         self.end_due()
+        self.paces = {lane: minutes for lane, minutes in self.paces.items() if minutes > 0}
         return len(expired), len(due)
 
     def _take_back_overdue(self, state: str) -> list[ModelMessage]:
@@ -619,7 +640,9 @@ class Model:
             self._take_back(item, "queued")
         return overdue
 
-    def _take_back(self, item: ModelMessage, state: str) -> None:
+    def _take_back(self, item: ModelMessage, state: str, *, started: bool = True) -> None:
+        if item.state == "leased" and started:
+            self._note_start(item)
         item.state, item.holder, item.minutes, item.graced = state, None, None, False
         item.is_open = item.is_shielded = item.has_turn = False
         self.refenced.add(item.id)
@@ -664,6 +687,7 @@ class Model:
                     is_marked=item.is_marked,
                     is_gathered=item.is_gathered,
                     body=item.body if item.packed else None,
+                    rates=rates_of(item.lanes),
                 )
             )
         seen = {"1:0": self.seen} if self.seen else {}
@@ -685,4 +709,16 @@ class Model:
         state.notes = dict(self.notes)
         state.modes = dict(self.modes)
         state.rates = dict(self.rates)
+        state.paces = dict(self.paces)
         return state
+
+
+def unique(lanes: Iterable[str]) -> tuple[str, ...]:
+    """Each lane once, with its rate if it is there with one."""
+    paced = {lane: lane for lane in lanes if isinstance(lane, Paced)}
+    return tuple(paced.get(lane, lane) for lane in dict.fromkeys(lanes))
+
+
+def rates_of(lanes: Iterable[str]) -> tuple[str, ...]:
+    rates = tuple(lane.rate if isinstance(lane, Paced) else "" for lane in lanes)
+    return rates if any(rates) else ()

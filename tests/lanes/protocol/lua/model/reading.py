@@ -19,6 +19,7 @@ from tests.lanes.protocol.lua.model.state import (
     FENCES_FROM,
     KEPT,
     MINUTE_MS,
+    RATES,
     MessageState,
     State,
     number_of,
@@ -170,6 +171,9 @@ class _Reading:
         assert abs(at_us - self.now_us) < RECENT_US
         self.state.rates[key] = self.minutes_until(full_us / 1000), max(self.minutes_until(marked_us / 1000), 0)
 
+    def paces(self, _: str, members: list[tuple[bytes, float]]) -> None:
+        self.state.paces = {text(lane): self.minutes_until(at_ms) for lane, at_ms in members}
+
     def successors(self, _: str, fields: dict[bytes, bytes]) -> None:
         self.state.successors = {text(message_id): text(packed) for message_id, packed in fields.items()}
 
@@ -190,7 +194,9 @@ class _Reading:
         self.state.ready[name] = [text(entry) for entry in reversed(waiting)]
 
     def message(self, message_id: str, record: dict[str, str]) -> MessageState:
-        lanes = tuple(filter(None, record.pop("lanes").split("\n")))
+        joined, _, paces = record.pop("lanes").partition("\n\x1f")
+        lanes = tuple(filter(None, joined.split("\n")))
+        rates = {str(interval_ms): rate for rate, interval_ms in RATES.items()}
         seq = float(record.pop("seq"))
         for lane in (*lanes, f"pending {keys.group_of(record['queue'])}"):
             found = self.seqs.get((lane, message_id), seq)
@@ -225,6 +231,7 @@ class _Reading:
             has_turn=record.pop("turn", None) is not None,
             is_marked=record.pop("marked", None) is not None,
             is_gathered=record.pop("gathered", None) is not None,
+            rates=tuple(rates[interval_ms] for interval_ms in paces.split()),
             errors=self.state.errors.get(message_id, ()),
             body=None if body == f"body of {message_id}" else body,
         )
@@ -289,6 +296,7 @@ _FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
     keys.NOTES: (_fields, _Reading.notes),
     keys.MODES: (_fields, _Reading.modes),
     keys.RATE: (_string, _Reading.rate),
+    keys.PACES: (_members, _Reading.paces),
     keys.SUCCESSORS: (_fields, _Reading.successors),
     keys.SWEPT: (_string, _Reading.swept),
     keys.IDENTITY: (_string, _Reading.identity),

@@ -45,6 +45,15 @@ INTERRUPTING = TALK._replace(name="i", interrupts=True)
 #: Such a group whose runs may take what arrives.
 STEERING = TALK._replace(name="s", steers=True)
 
+#: Rates of lanes, and the ms between two starts.
+RATES = {"": 0, "1/h": 60 * MINUTE_MS, "2/h": 30 * MINUTE_MS}
+
+
+def paces_field(rates: Sequence[str]) -> list[str]:
+    """The rates as they are stored after the lanes of a message."""
+    return ["\x1f" + " ".join(str(RATES[rate]) for rate in rates)] if rates else []
+
+
 #: The prefix of other keys, which holders write with a commit.
 KEPT = "kept:"
 
@@ -80,6 +89,7 @@ class MessageState:
     has_turn: bool = False  # it is over its rate: `due` is its turn
     is_marked: bool = False
     is_gathered: bool = False
+    rates: tuple[str, ...] = ()  # of each lane, empty: it has none; nothing if no lane has one
 
 
 @dataclass(frozen=True)
@@ -136,6 +146,7 @@ class State:
     #: key of a rate -> minutes until it is at its start again, and until when no message is marked
     rates: dict[str, tuple[int, int]] = field(default_factory=dict)
     schedules: dict[str, str] = field(default_factory=dict)  # <owner>, a newline, <name> -> its record
+    paces: dict[str, int] = field(default_factory=dict)  # lane -> minutes until its next message may start
     #: id -> queue, lanes and stored message, joined by tabs
     successors: dict[str, str] = field(default_factory=dict)
     #: owner and name -> minutes
@@ -300,6 +311,7 @@ def _seed_contents(pipe: Any, state: State, now_ms: int) -> None:
     for key, times in state.rates.items():
         full, marked = (round((now_ms + minutes * MINUTE_MS) * 1000) if minutes else 0 for minutes in times)
         pipe.set(keys.RATE + key, f"{full} {now_ms * 1000} {marked}")
+    _zset(pipe, keys.PACES, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.paces.items()})
     _hash(pipe, keys.SUCCESSORS, state.successors)
     for message_id, kinds in state.errors.items():
         pipe.rpush(keys.errors(message_id), *(json.dumps({"at_ms": now_ms, "type": kind}) for kind in kinds))
@@ -318,7 +330,7 @@ def _record(message: MessageState, seq: int, now_ms: int) -> dict[str, Any]:
     fields = {
         "state": message.state,
         "queue": message.queue,
-        "lanes": "\n".join(message.lanes),
+        "lanes": "\n".join([*message.lanes, *paces_field(message.rates)]),
         "seq": seq,
         "fence": None if message.fence is None else fence(message.fence),
         "holder": message.holder,

@@ -2,9 +2,28 @@
 -- the next messages become ready at once. The other removals of a step are done together.
 -- With  places
 
--- Gives the message a new fence, so that its old holder is refused from here on. Returns the queue.
-local function take_back(id, state)
-  local found = redis.call('HMGET', MESSAGE .. id, 'fence', 'queue')
+-- Notes that a message of these lanes was handed out with this fence, so when it started: if they have rates, the next
+-- start in each is later by its interval. Nothing else of the lanes was handed out since. So a run that is in progress
+-- needs no note, and one that took longer than the interval leaves none.
+local function note_start(lanes, fence)
+  if not lanes or not string.find(lanes, PACED, 1, true) then return end
+  local keys, i = split(lanes), 0
+  local started_ms = math.ceil(math.min(tonumber(fence) or now_us, now_us) / 1000)
+  for interval_ms in string.gmatch(keys.paces, '%d+') do
+    i = i + 1
+    if interval_ms ~= '0' and keys[i] and started_ms + interval_ms > now_ms then
+      even_when_full()
+      redis.call('ZADD', PACES, started_ms + interval_ms, keys[i])
+      step.is_anything_paced = true
+    end
+  end
+end
+
+-- Gives the message a new fence, so that its old holder is refused from here on. Returns the queue. Its run counts for
+-- the rates of its lanes, unless it `never_ran`.
+local function take_back(id, state, never_ran)
+  local found = redis.call('HMGET', MESSAGE .. id, 'fence', 'queue', 'state', 'lanes')
+  if found[3] == 'leased' and not never_ran then note_start(found[4], found[1]) end
   redis.call('HSET', MESSAGE .. id, 'state', state, 'fence', next_fence(found[1]))
   redis.call('HDEL', MESSAGE .. id, 'holder', 'open', 'shielded', 'turn')
   redis.call('ZREM', LEASES, id)
@@ -12,7 +31,7 @@ local function take_back(id, state)
 end
 
 -- The message is ready again, at the front of its queue.
-local function give_back(id) return_to_ready(id, take_back(id, 'ready')) end
+local function give_back(id, never_ran) return_to_ready(id, take_back(id, 'ready', never_ran)) end
 
 -- The holder died while it had the message. `alive_ms` is the time of its last sign of life: the recovery time is
 -- measured from there, until a run ends.

@@ -76,8 +76,7 @@ end
 local function add_message(id, queue, lanes, stored)
   if redis.call('EXISTS', MESSAGE .. id) == 1 then return false end
   local seq, keys = next_place(), split(lanes)
-  lanes = table.concat(keys, '\n')
-  redis.call('HSET', MESSAGE .. id, 'state', 'waiting', 'queue', queue, 'lanes', lanes, 'seq', seq)
+  redis.call('HSET', MESSAGE .. id, 'state', 'waiting', 'queue', queue, 'lanes', join_keys(keys), 'seq', seq)
   redis.call('SET', BODY .. id, stored)
   line_up(id, queue, keys, seq)
   return true

@@ -12,6 +12,7 @@ local IDENTITY, LOSSES, COLLECTING = 'lanes:identity', 'lanes:losses', 'lanes:co
 local INTERRUPTS, TIMERS, TIMER = 'lanes:interrupts:', 'lanes:timers', 'lanes:timer:'
 local SCHEDULES, OVERFLOW, SUCCESSORS = 'lanes:schedules', 'lanes:overflow:', 'lanes:successors'
 local STAGED, NOTES, MODES, RATE = 'lanes:staged:', 'lanes:notes', 'lanes:modes', 'lanes:rate:'
+local PACES = 'lanes:paces'
 
 -- The state of a step that several functions share. The chunk that declares a field describes it.
 local step = {}
@@ -91,15 +92,28 @@ local function next_fence(old)
   return last < now_us and clock_fence or digits(last + 1)
 end
 
--- The lane keys of a message are joined by \n. Each is returned once.
+-- The lane keys of a message are joined by \n. Each is returned once. If lanes of the message have a rate, a last line
+-- follows: PACED, and for each key the ms from a start to the next one (0: the lane has no rate), by blanks. It is kept
+-- as `paces`.
+local PACED = '\31'
 local function split(lanes)
   if not lanes or lanes == '' then return {} end
   if not string.find(lanes, '\n', 1, true) then return { lanes } end
   local keys, known = {}, {}
   for key in string.gmatch(lanes, '[^\n]+') do
-    if not known[key] then known[key], keys[#keys + 1] = true, key end
+    if string.byte(key) == 31 then
+      keys.paces = key
+    elseif not known[key] then
+      known[key], keys[#keys + 1] = true, key
+    end
   end
   return keys
+end
+
+-- As it is stored.
+local function join_keys(keys)
+  if keys.paces then return table.concat(keys, '\n') .. '\n' .. keys.paces end
+  return keys[2] and table.concat(keys, '\n') or keys[1] or ''
 end
 
 -- The queues of a group share a backlog, and groups take turns.

@@ -2,10 +2,11 @@
 -- A message that is first in all its lanes is still not handed out if one of its lanes, its queue or its group of queues
 -- is paused, or if it is a group that waits for further messages.
 
-local special = redis.call('EXISTS', PAUSED, COLLECTING, TIMERS, SUCCESSORS, NOTES, MODES)
-local function is_special(key) return special == 6 or (special > 0 and redis.call('EXISTS', key) == 1) end
+local special = redis.call('EXISTS', PAUSED, COLLECTING, TIMERS, SUCCESSORS, NOTES, MODES, PACES)
+local function is_special(key) return special == 7 or (special > 0 and redis.call('EXISTS', key) == 1) end
 step.is_anything_paused, step.is_anything_collecting = is_special(PAUSED), is_special(COLLECTING)
 step.is_any_timer_set, step.is_any_succeeded = is_special(TIMERS), is_special(SUCCESSORS)
+step.is_anything_paced = is_special(PACES)
 
 local function is_paused(what, name)
   return step.is_anything_paused and redis.call('HEXISTS', PAUSED, what .. ':' .. name) == 1
@@ -22,11 +23,32 @@ local function in_paused_lane(lanes)
   return false
 end
 
--- Instead of becoming ready, a message in a paused lane waits, and a group that is not due yet is collected. Returns
--- true if so.
+-- Returns the time until which the rates of these lanes keep their message waiting, ms, or nil.
+local function paced_until(lanes)
+  if not (step.is_anything_paced and lanes.paces) then return nil end
+  local until_ms, i = now_ms, 0
+  for interval_ms in string.gmatch(lanes.paces, '%d+') do
+    i = i + 1
+    local next_ms = interval_ms ~= '0' and lanes[i] and redis.call('ZSCORE', PACES, lanes[i])
+    until_ms = math.max(until_ms, next_ms or 0)
+  end
+  return until_ms > now_ms and until_ms or nil
+end
+
+-- Instead of becoming ready, a message in a paused lane waits, one of a lane whose rate is used up is delayed, and a
+-- group that is not due yet is collected. Returns true if so. A stopped message, which will not run, has no rate.
 local function stay_back(id)
-  if step.is_anything_paused and in_paused_lane(split(redis.call('HGET', MESSAGE .. id, 'lanes'))) then
+  local found = (step.is_anything_paused or step.is_anything_paced)
+    and redis.call('HMGET', MESSAGE .. id, 'lanes', 'stopped')
+  local lanes = found and split(found[1])
+  if lanes and in_paused_lane(lanes) then
     redis.call('HSET', MESSAGE .. id, 'state', 'waiting')
+    return true
+  end
+  local until_ms = lanes and not found[2] and paced_until(lanes)
+  if until_ms then
+    redis.call('HSET', MESSAGE .. id, 'state', 'delayed')
+    redis.call('ZADD', DELAYED, until_ms, id)
     return true
   end
   local due_ms = step.is_anything_collecting and redis.call('ZSCORE', COLLECTING, id)
