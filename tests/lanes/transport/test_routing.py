@@ -355,3 +355,41 @@ def test_without_lanes_a_worker_reads_what_it_read(build: Build) -> None:
     app = build(task_routes={"mail": {"queue": "mails"}, "old": "olds"})
     app.amqp.queues.select(None)
     assert [*app.amqp.queues.consume_from] == ["celery"]
+
+
+LIMITED = lanes.limit(LANE, rate="10/m")
+
+
+@pytest.mark.parametrize(
+    ("lane", "stored"),
+    [
+        (LIMITED, "customer:9\n\x1f6000"),
+        (["all", LIMITED], "all\ncustomer:9\n\x1f0 6000"),
+        (lambda customer: lanes.limit(f"customer:{customer}", rate="1/s"), "customer:9\n\x1f1000"),
+    ],
+)
+@pytest.mark.parametrize("door", ["delay", "chain", "countdown", "route", "headers"])
+def test_a_lane_may_have_a_rate(build: Build, lane: Any, stored: str, door: str) -> None:
+    routed = {"task_routes": {"charge": {"lane": lane}}} if door == "route" else {}
+    app = build(**routed)
+    options = {} if door == "route" else {"lane": lane}
+    charge = app.task(name="charge", shared=False, **options)(plain)
+    match door:
+        case "delay" | "route":
+            charge.delay(9)
+        case "chain":
+            (charge.s(9) | charge.si(8)).apply_async()
+        case "countdown":
+            charge.apply_async((9,), countdown=-1)
+        case "headers":
+            charge.apply_async((9,), headers=lanes.headers(once=("order", 1)))
+    client = app.lanes.store.client
+    app.lanes.store.sweep(1000)
+    [message] = client.keys(keys.MESSAGE + "*")
+    assert client.hget(message, "lanes").decode() == stored
+
+
+def test_a_group_cannot_have_a_lane_with_a_rate(build: Build) -> None:
+    charge = build().task(name="charge", shared=False, lane=LIMITED)(plain)
+    with pytest.raises(lanes.PublishRefused, match="a message of a group cannot have a rate"):
+        charge.apply_async((9,), headers=lanes.headers(group=lanes.Group("g", 1, 1, 2)))

@@ -244,7 +244,7 @@ def test_the_stored_form_of_lanes_with_rates() -> None:
 def test_a_lane_with_a_rate_is_a_text_that_can_be_copied() -> None:
     copied = deepcopy(HOURLY)  # as Celery does with the options of a chain
     assert (copied, copied.rate, copied.interval_ms) == ("a", "1/h", 60 * MINUTE_MS)
-    assert json.dumps(headers([HOURLY])) == '{"lane_keys": ["a"], "once": null, "lane_rates": {"a": "1/h"}}'
+    assert json.dumps(headers([HOURLY])) == '{"lane_keys": ["a"], "lane_rates": {"a": "1/h"}, "once": null}'
 
 
 @pytest.mark.parametrize("rate", ["", "10", "0/m", "1/d", "10/M", " 1/s", "-1/s", "1001/s", "0.5/m", 5, None])
