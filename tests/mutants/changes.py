@@ -143,6 +143,8 @@ IN_LUA = (
         f"{LUA}/gather.lua",
         "or same_in_all(keys, 1) ~= follower then",
         "then",
+    ),
+    Change(
         "the second of two rates is not kept",
         f"{LUA}/lib/ready.lua",
         "until_ms = math.max(until_ms, next_ms or 0)",

@@ -391,5 +391,5 @@ def test_a_lane_may_have_a_rate(build: Build, lane: Any, stored: str, door: str)
 
 def test_a_group_cannot_have_a_lane_with_a_rate(build: Build) -> None:
     charge = build().task(name="charge", shared=False, lane=LIMITED)(plain)
-    with pytest.raises(lanes.PublishRefused, match="a message of a group cannot have a rate"):
+    with pytest.raises(lanes.PublishRefused, match="cannot have a lane with a rate"):
         charge.apply_async((9,), headers=lanes.headers(group=lanes.Group("g", 1, 1, 2)))

@@ -130,6 +130,6 @@ def test_a_rate_holds_however_a_message_is_published(lab: Lab, door: str) -> Non
 def test_wrong_rates_are_refused(lab: Lab, given: dict[str, object], sentence: str) -> None:
     with pytest.raises(lanes.PublishRefused, match=sentence):
         lab.app.tasks["run"].apply_async(queue="orders.0", headers={"lane_keys": ["a"], **given})
-    with pytest.raises(lanes.PublishRefused, match="a message of a group cannot have a rate"):
+    with pytest.raises(lanes.PublishRefused, match="cannot have a lane with a rate"):
         lanes.headers([lanes.limit("a", rate="1/s")], group=lanes.Group("g", 1, 1, 2))
     assert lab.client.keys("lanes:*") == []

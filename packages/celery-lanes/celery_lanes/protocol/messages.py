@@ -413,8 +413,8 @@ def check_paces(lanes: Sequence[str], group: Group | None, rate: Rate | None = N
     """Raises PublishRefused for a message of a group, or with a `Rate`, in a lane that has a pace."""
     if (group or rate) is not None and any(isinstance(key, Paced) for key in lanes):
         raise PublishRefused(
-            "a message of a group cannot have a rate: what joins a group is no start of its own. Leave out one of the "
-            "two; quiet_ms and max_wait_ms of the Group say how often it runs"
+            "a message of a group, or with a Rate, cannot have a lane with a rate (lanes.limit): leave out one of the "
+            "two. quiet_ms and max_wait_ms of a Group say how often it runs"
         )
 
 

@@ -10,7 +10,7 @@ import pytest
 from redis import Redis
 
 from celery_lanes import Group, PublishRefused, headers, limit
-from celery_lanes.protocol import NewMessage, Paced, SetTimer, Store, keys
+from celery_lanes.protocol import NewMessage, Paced, Rate, SetTimer, Store, keys
 from celery_lanes.protocol.messages import append_row, joined_lanes
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
@@ -253,7 +253,9 @@ def test_what_is_not_a_rate_is_refused(rate: str) -> None:
         limit("a", rate=rate)
 
 
-def test_a_message_of_a_group_cannot_have_a_rate() -> None:
+def test_a_message_of_a_group_cannot_have_a_lane_with_a_rate() -> None:
     group = Group("g", quiet_ms=1, max_wait_ms=1, most=2)
-    with pytest.raises(PublishRefused, match="a message of a group cannot have a rate"):
+    with pytest.raises(PublishRefused, match="a message of a group, or with a Rate, cannot have a lane with a rate"):
         append_row(NewMessage(A, "q", "", [HOURLY], group=group))
+    with pytest.raises(PublishRefused, match="a message of a group, or with a Rate, cannot"):
+        append_row(NewMessage(A, "q", "", [HOURLY], rate=Rate("r", 1, 1)))
