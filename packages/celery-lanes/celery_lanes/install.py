@@ -222,7 +222,8 @@ class LanesStep(bootsteps.StartStopStep):
         warnings.filterwarnings("ignore", "\nIn Celery 5.1 we introduced", CPendingDeprecationWarning)
         lanes = worker.app.lanes
         adapt_pool(worker.pool, lanes.in_flight.release_ids)
-        if lanes.is_controlled and not worker.pool.uses_semaphore:  # forked children listen for themselves
+        # Forked children listen for themselves. While gevent starts, another thread may not import anything.
+        if lanes.is_controlled and not (worker.pool.uses_semaphore or getattr(worker.pool, "is_green", False)):
             lanes.interrupt_listener.start()
         force_exits(worker)
 
