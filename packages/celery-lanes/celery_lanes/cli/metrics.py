@@ -49,6 +49,7 @@ COUNTERS = {
     "collected": "Messages that joined a group: they have no run of their own.",
     "interrupted": "Runs that a newer message has ended.",
     "stopped": "Messages that a newer message has stopped.",
+    "steered": "Messages that a run in progress has taken.",
     "rate_dropped": "Messages over their rate that were dropped.",
     "rate_delayed": "Messages over their rate that wait for their turn.",
     "rate_marked": "Messages over their rate that were marked, for their runs to answer.",
