@@ -118,7 +118,7 @@ def _entered(verb: Verb, but: Iterable[str] = ()) -> list[Event]:
     """Messages that joined their lanes without being named in the call: of timers, schedules, and successors."""
     known = set(but)
     return [
-        Event("enter", message, lanes=tuple(filter(None, fields.get("lanes", "").split("\n"))))
+        Event("enter", message, lanes=tuple(keys.lane_keys(fields.get("lanes", ""))))
         for message, fields in verb.changes()
         if "seq" in fields and message not in known
     ]
@@ -128,9 +128,11 @@ def _append(verb: Verb, mirror: Mirror) -> list[Event]:
     if verb.keys and not any(command[0].upper() not in ("HGET", "TIME", "EXISTS") for command in verb.inner):
         return []  # the guard has another fence
     events = []
-    for message, queue, _, scope, number, problem, group, after_run, stops, lanes in verb.rows:
+    for message, queue, _, scope, number, problem, group, after_run, stops, rate, lanes in verb.rows:
         if group or stops == "1":
             raise NotSpecifiedError("an append with a group or a stop")
+        if rate or keys.PACED in lanes:
+            raise NotSpecifiedError("an append with a rate")
         if not queue:
             events.append(Event("remember", f"{scope}:{number}"))
             continue

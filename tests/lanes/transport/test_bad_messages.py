@@ -119,7 +119,7 @@ def test_a_message_with_more_lanes_than_a_publisher_may_give_it_stops_nobody(lab
     # Given a message that some other program has stored with 30,000 lanes, and one behind it
     stored = envelope.pack_task("run", "()", b"[[], {}, {}]")
     many = "\n".join(f"lane:{n}" for n in range(30_000))
-    row = ("many", QUEUE, stored, "", "", "", "", 0, 0, many)
+    row = ("many", QUEUE, stored, "", "", "", "", 0, 0, "", many)
     fixed: dict[str, Any] = {"seen_ttl_s": 60, "seen_block": keys.SEEN_BLOCK, "fence": "", "sets": "", "hold_ms": 0}
     lab.store.run(script("append").command((), [row], **fixed))
     lab.publish("behind", ["lane:29999"])
