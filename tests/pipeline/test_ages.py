@@ -73,6 +73,7 @@ def answers(pipeline: Pipeline) -> list[str]:
 # -- skip
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(("path", "pool"), [(BOT, "prefork"), (BOT, "gevent"), (ASYNC, "threads")])
 def test_late_messages_are_skipped(make_pipeline: MakePipeline, path: str, pool: str) -> None:
     # Given messages that have waited for an hour, in a chat and in another one, and one that has not
@@ -170,6 +171,7 @@ def test_a_group_is_skipped_only_if_its_newest_message_is_late(make_pipeline: Ma
 # -- collect
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(("path", "pool"), [(BOT, "prefork"), (BOT, "threads"), (ASYNC, "threads")])
 def test_late_messages_are_one_run(make_pipeline: MakePipeline, path: str, pool: str) -> None:
     # Given a group with messages of two people that have waited for an hour, and one that has not

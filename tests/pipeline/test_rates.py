@@ -85,6 +85,7 @@ def test_delayed_updates_survive_a_kill_of_the_worker(make_pipeline: MakePipelin
     assert pipeline.leftovers() == []
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(("bot", "pool"), [(PLAIN, "prefork"), (PLAIN, "gevent"), (COROUTINES, "threads")])
 def test_one_update_over_the_rate_is_answered(make_pipeline: MakePipeline, bot: str, pool: str) -> None:
     pipeline = make_pipeline(BOT=bot, USER_RATE="2/3600", USER_RATE_OVER="answer")

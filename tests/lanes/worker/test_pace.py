@@ -35,7 +35,8 @@ def check_rate(lab: Lab, per_second: int) -> None:
         assert all(later - earlier >= 1_000_000 for earlier, later in zip(times, times[per_second:], strict=False))
 
 
-@pytest.mark.parametrize(("pool", "slots"), [("solo", 1), ("prefork", 2), ("threads", 8), ("gevent", 50)])
+@pytest.mark.first_only
+@pytest.mark.parametrize(("pool", "slots"), [("prefork", 2), ("threads", 8), ("gevent", 50), ("solo", 1)])
 def test_a_rate_holds_over_all_workers_while_they_are_killed(make_lab: LabMaker, pool: str, slots: int) -> None:
     # Given two workers, and lanes with a rate, of which one has a message that kills its process
     lab = make_lab(options=SHORT)
@@ -58,7 +59,8 @@ def test_a_rate_holds_over_all_workers_while_they_are_killed(make_lab: LabMaker,
     assert [lab.count(name) for name in ("appended", "settled", "retried", "parked")] == [75, 75, 0, 0]
 
 
-@pytest.mark.parametrize(("pool", "slots"), [("solo", 1), ("prefork", 2), ("threads", 8), ("gevent", 50)])
+@pytest.mark.first_only
+@pytest.mark.parametrize(("pool", "slots"), [("prefork", 2), ("threads", 8), ("gevent", 50), ("solo", 1)])
 def test_an_idle_worker_knows_when_the_next_message_may_start(make_lab: LabMaker, pool: str, slots: int) -> None:
     # Given a worker that does nothing without a reason
     lab = make_lab(sweeps=False, only_wakeups=True)

@@ -136,6 +136,7 @@ def test_drop_settles_what_waits_unrun(deployment: Deployment) -> None:
     until(lambda: deployment.is_polled(7001))
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("pool", ["prefork", "threads"])
 def test_nothing_is_lost_when_poller_and_worker_are_killed(deployment: Deployment, pool: str) -> None:
     # Given a poller and a worker of an added bot
