@@ -23,15 +23,24 @@ COMMANDS = ("flower", "lanes", "poller", "sandbox", "settings", "webhook", "work
 TOKEN = "1:TEST"
 
 
+#: Beside its package. pytest loads a plugin by its module, and importing celery_lanes takes most of a second.
+PLUGINS = {"celery_lanes": {"pytest_celery_lanes.py"}}
+
+
 def test_each_wheel_has_one_package_at_the_top_level(wheels: dict[str, Path], installed: Installed) -> None:
     assert list(wheels) == sorted(SOURCES)
     [version] = {wheel.name.split("-")[1] for wheel in wheels.values()}
     for name, wheel in wheels.items():
         with zipfile.ZipFile(wheel) as archive:
             listed = archive.namelist()
-        assert {path.partition("/")[0] for path in listed} == {name, f"{name}-{version}.dist-info"}
+        assert {path.partition("/")[0] for path in listed} == {
+            name,
+            f"{name}-{version}.dist-info",
+            *PLUGINS.get(name, ()),
+        }
         assert f"{name}/py.typed" in listed
-    assert installed.installed == {path for name in wheels for path in (name, f"{name}-{version}.dist-info")}
+    expected = {path for name in wheels for path in (name, f"{name}-{version}.dist-info", *PLUGINS.get(name, ()))}
+    assert installed.installed == expected | {"__pycache__"}  # of the plugin
 
 
 def test_the_three_distributions_are_released_together(wheels: dict[str, Path]) -> None:
