@@ -3,9 +3,6 @@
 A repeated message is excused if a fault kept the first outcome from being known: a fault of its process or of Telegram
 while the call was in flight; or one of Redis, or of the connection to it, before the outcome was noted. A message that
 was repeated although its outcome was noted, or without such a fault, is always found.
-
-A step is excused, too, if the answer that paid it is buried: its question stays open, and the next answer begins there
-(docs/questions.md).
 """
 
 from __future__ import annotations
@@ -16,7 +13,6 @@ from typing import NamedTuple
 
 from chaos.check.violation import Violation
 from chaos.evidence.records import Call, Effect, Evidence, HandlerRun, InjectedFault
-from chaos.systems.agents import STEP
 
 #: Fire-and-forget commands have reached Redis by then, unless a fault delays them.
 ARRIVES_WITHIN_S = 0.5
@@ -28,8 +24,6 @@ HARMLESS = ("kill_all", "kill_main", "kill_child", "stop", "forget_scripts")
 OF_TELEGRAM_LAST_S = 30.0
 #: A process that killed itself with a poison update, which takes with it all calls of its threads.
 POISON = "poison"
-#: Who had paid the step is among the dead letters.
-BURIED = "buried answer"
 
 
 class InFlight(NamedTuple):
@@ -47,10 +41,7 @@ def sent_twice(evidence: Evidence) -> tuple[list[InFlight], list[Violation]]:
     needless: list[Violation] = []
     for effect in sorted(evidence.effects, key=lambda effect: effect.at_s):
         before = sent[effect.update, effect.number, effect.size, effect.text]
-        faults = [
-            _fault(*calls[each.run or "", each.number], evidence) or _of_buried(each, effect, calls, evidence)
-            for each in before
-        ]
+        faults = [_fault(*calls[each.run or "", each.number], evidence) for each in before]
         if faults and all(faults):
             in_flight.append(InFlight(effect, faults[-1] or ""))
         elif faults:
@@ -59,16 +50,6 @@ def sent_twice(evidence: Evidence) -> tuple[list[InFlight], list[Violation]]:
         if (effect.run or "", effect.number) in calls:
             before.append(effect)
     return in_flight, needless
-
-
-def _of_buried(
-    first: Effect, again: Effect, calls: dict[tuple[str, int | str], tuple[HandlerRun, Call]], evidence: Evidence
-) -> str | None:
-    """BURIED if these are one step of two answers, of which the first is buried."""
-    if not first.text.startswith(f"{STEP} ") or (again.run or "", again.number) not in calls:
-        return None
-    paid, (repeated, _) = calls[first.run or "", first.number][0], calls[again.run or "", again.number]
-    return BURIED if paid.id in (evidence.buried or ()) and repeated.id != paid.id else None
 
 
 def _fault(run: HandlerRun, call: Call, evidence: Evidence) -> str | None:

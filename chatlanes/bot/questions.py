@@ -1,6 +1,6 @@
 """ctx.ask: a question to the user, whose handler ends now and is called again when the user answers.
 
-Guarantees that no process waits for the answer, that the handler is called again from its start, in the place of the
+Guarantees that no process waits for the answer, that the handler is called again from its start, at the place of the
 answer in its lane, with the outcome of each call, step and question that it has made so far, and that nothing which it
 stages (session, timers, broadcasts) takes effect before it ends. A chat has one open question: a newer one closes it,
 and so do an update of CONTROL, the timeout, and the end of a group that becomes a supergroup.
@@ -30,6 +30,8 @@ KIND = "question_timeout"
 PREFIX = "chatlanes:"
 #: <bot id>:<id of the question>: string: a Question as JSON
 ASKED = "asked:"
+#: <bot id>:<id of the question>: set: the ids of the messages that have continued it; all but the last one are buried
+ANSWERS = "answers:"
 
 #: The longest timeout: a question takes memory of Redis until it is closed.
 LONGEST_S = 30 * 86_400.0

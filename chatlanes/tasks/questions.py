@@ -14,13 +14,16 @@ from typing import Protocol
 
 from celery.exceptions import Ignore
 from celery.utils.log import get_task_logger
+from redis.exceptions import RedisError
 
 import celery_lanes as lanes
-from celery_lanes.protocol import Delete, Set, SetNote, Write
+from celery_lanes.errors import RedisAway
+from celery_lanes.protocol import Delete, Set, SetNote, Write, plain
 from celery_lanes.runtime.threads import run_blocking
+from chatlanes.bot.calls.journal import CallJournal, RecordedCall
 from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.context import Context
-from chatlanes.bot.questions import ASKED, KIND, Question, Verdict, judge
+from chatlanes.bot.questions import ANSWERS, ASKED, KIND, LONGEST_S, Question, Verdict, judge
 from chatlanes.bot.stored import Stored
 from chatlanes.bot.timers import Timers
 from chatlanes.tasks.bots import ServedBot
@@ -28,6 +31,9 @@ from chatlanes.telegram import BotApiError
 from chatlanes.telegram.flood import Parking
 
 logger = get_task_logger(__name__)
+
+#: Longer than any question is open, in s.
+_KEPT_S = 2 * int(LONGEST_S)
 
 
 class LaneRun(Protocol):
@@ -70,7 +76,20 @@ def _continue(run: LaneRun, question: Question, verdict: Verdict) -> None:
     question.answers.append(verdict.answer)
     run.ctx = replace(ctx, update=question.updates[-1], updates=question.updates, question=question)
     if isinstance(ctx.api, Calls) and ctx.api.journal is not None:
-        ctx.api.journal.replay(question.recorded())
+        ctx.api.journal.replay({**_paid_by_others(run, question, ctx.api.journal), **question.recorded()})
+
+
+def _paid_by_others(run: LaneRun, question: Question, journal: CallJournal) -> dict[str, RecordedCall]:
+    """The steps of answers that have continued the question before, and are buried. Raises RedisAway."""
+    key, id_ = _key(run, question.id, ANSWERS), run.delivery.id
+    noted = plain("SADD", key, id_), plain("EXPIRE", key, _KEPT_S), plain("SMEMBERS", key)
+    *_, answers = journal.run.ask(*noted)
+    if isinstance(answers, RedisError):
+        raise RedisAway(f"Redis does not return the answers to question {question.id}: {answers}") from answers
+    paid: dict[str, RecordedCall] = {}
+    for other in {each.decode() for each in answers} - {id_}:
+        paid |= journal.recorded("step/", other)
+    return paid
 
 
 def _is_control(run: LaneRun) -> bool:
@@ -120,7 +139,8 @@ def _open_question(run: LaneRun) -> tuple[Question | None, str]:
 def _closing(run: LaneRun, question: Question, lane: str) -> list[Write]:
     timers = Stored(run.delivery, run.parking)
     Timers(question.updates[-1], run.ctx.timer_plan, timers).cancel(question.id)
-    return [Delete(_key(run, question.id)), SetNote(lane, None), *timers.writes]
+    kept = [Delete(_key(run, question.id, prefix)) for prefix in (ASKED, ANSWERS)]
+    return [*kept, SetNote(lane, None), *timers.writes]
 
 
 def _reply(ctx: Context, question: Question | None, verdict: Verdict) -> None:
@@ -138,5 +158,5 @@ def _reply(ctx: Context, question: Question | None, verdict: Verdict) -> None:
             ctx.reply(question.text, **question.all_params())
 
 
-def _key(run: LaneRun, id_: str) -> str:
-    return f"{ASKED}{run.delivery.id.partition(':')[0]}:{id_}"
+def _key(run: LaneRun, id_: str, prefix: str = ASKED) -> str:
+    return f"{prefix}{run.delivery.id.partition(':')[0]}:{id_}"

@@ -52,6 +52,13 @@ def plain(ctx):
     ctx.reply(f"{ctx.text} {paid}: {sure}, {where}")
 
 
+def paying(ctx):
+    if ctx.ask("Sure?", buttons=["Yes", "No"]) == "Yes":
+        ctx.reply(f"paid {ctx.step('price', price, ctx)}")
+    else:
+        ctx.reply("not paid")
+
+
 async def answer(reply):
     ctx = current()
     await reply("one moment")

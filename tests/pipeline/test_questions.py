@@ -33,7 +33,12 @@ def press(pipeline: Pipeline, data: str, user: int = 7) -> None:
 
 def kept(pipeline: Pipeline) -> list[bytes]:
     """The keys of open questions."""
-    found = [*pipeline.redis.keys("asked:*"), *pipeline.redis.keys(keys.NOTES), *pipeline.redis.keys(keys.TIMERS)]
+    found = [
+        *pipeline.redis.keys("asked:*"),
+        *pipeline.redis.keys("answers:*"),
+        *pipeline.redis.keys(keys.NOTES),
+        *pipeline.redis.keys(keys.TIMERS),
+    ]
     return sorted(found)
 
 
@@ -93,6 +98,25 @@ def test_a_worker_that_dies_after_the_answer_repeats_nothing(make_pipeline: Make
     assert said(pipeline)[-1] == "heard thanks"
     assert pipeline.dead() == []
     assert pipeline.leftovers() == []
+
+
+@pytest.mark.parametrize(("pressed", "says"), [(0, "paid"), (1, "not paid")])
+def test_the_next_answer_gets_what_a_buried_one_has_paid(make_pipeline: MakePipeline, pressed: int, says: str) -> None:
+    # Given an answer that has paid, and is buried because Telegram refuses what follows
+    pipeline = make_pipeline(BOT="tests.pipeline.asking_bot:paying", MAX_ATTEMPTS=1)
+    pipeline.poller()
+    pipeline.worker("threads", 2)
+    pipeline.push(message(0, 7, 7, do="buy"))
+    pipeline.drained()
+    pipeline.simulator.fault(method="sendMessage", status=400)
+    press(pipeline, buttons(pipeline)[0])
+    assert len(pipeline.dead()) == 1
+    # When the user presses a button again
+    press(pipeline, buttons(pipeline)[pressed])
+    # Then that answer continues the question, and does not pay again
+    assert said(pipeline)[-1].startswith(says)
+    assert [event.what for event in pipeline.history].count("priced") == 1
+    assert kept(pipeline) == []
 
 
 def test_only_the_open_question_of_the_asked_user_continues(make_pipeline: MakePipeline) -> None:

@@ -102,11 +102,14 @@ class CallJournal:
         chosen._place, chosen._may_differ = place, True
         return chosen
 
-    def recorded(self, series: str) -> dict[str, RecordedCall]:
-        """The calls that earlier runs recorded at places that begin with `series`. Raises RedisAway."""
-        [found] = self.run.ask(plain("HGETALL", keys.journal(self.run.id)))
+    def recorded(self, series: str, message_id: str = "") -> dict[str, RecordedCall]:
+        """The calls that earlier runs, of this message or another one, recorded at places that begin with `series`.
+        Raises RedisAway.
+        """
+        of = message_id or self.run.id
+        [found] = self.run.ask(plain("HGETALL", keys.journal(of)))
         if isinstance(found, RedisError):
-            raise RedisAway(f"Redis does not return the journal of {self.run.id}: {found}") from found
+            raise RedisAway(f"Redis does not return the journal of {of}: {found}") from found
         places = zip(*[iter(found)] * 2, strict=True) if isinstance(found, list) else found.items()
         noted = {place.decode(): value.split(b" ", 3) for place, value in places if place.startswith(series.encode())}
         return {place: RecordedCall.of(*parts) for place, parts in noted.items() if len(parts) == 4}
