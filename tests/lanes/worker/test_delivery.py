@@ -1,0 +1,102 @@
+"""One run of a leased message: what it may still do after its lease is over, in the main process and in a child."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from celery import Celery
+from redis import Redis
+
+from celery_lanes import Delivery, Lanes, install
+from celery_lanes.errors import LeaseLost
+from celery_lanes.leases.background import AckFlusher
+from celery_lanes.protocol import NewMessage, connect, keys
+from celery_lanes.runtime import clock, process
+
+LEASE_MS = 60_000
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with connect(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def lanes(redis_url: str) -> Iterator[Lanes]:
+    with Celery("test", broker=redis_url, set_as_current=False) as app:
+        yield install(app)
+
+
+def handed_out(lanes: Lanes, *, starts: bool = True) -> Delivery:
+    """A message that this process holds."""
+    lanes.store.append([NewMessage("a", "q", "{}", ["lane"])])
+    leased = lanes.store.turn(["q"], holder="me", lease_ms=LEASE_MS, room=1).leased
+    [held] = lanes.in_flight.finish_fetch(leased, clock.now_s(), suspects_wait=False)
+    lanes.in_flight.claim(held.tag, starts=starts)
+    return Delivery(lanes, held.tag, held.deadline_s, failed=0, died=0)
+
+
+def lose(lanes: Lanes, delivery: Delivery) -> None:
+    """Redis takes the lease back; this process does not know it."""
+    assert lanes.store.release([(delivery.id, delivery.fence)]) == []
+
+
+def test_a_check_with_an_old_fence_is_refused(lanes: Lanes) -> None:
+    delivery = handed_out(lanes)
+    delivery.check()
+    lose(lanes, delivery)
+    with pytest.raises(LeaseLost):
+        delivery.check()
+
+
+def test_a_child_that_is_late_asks_redis_before_it_starts(lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
+    delivery = handed_out(lanes, starts=False)
+    monkeypatch.setattr(process, "pid", 0)  # as in a forked child, which has a copy of the table
+    delivery.deadline_s = clock.now_s() - 1
+    delivery.start()
+    lose(lanes, delivery)
+    delivery.deadline_s = clock.now_s() + 60
+    delivery.start()  # another process cannot have it before the deadline: no round trip
+    delivery.deadline_s = clock.now_s() - 1
+    with pytest.raises(LeaseLost):
+        delivery.start()
+
+
+def test_a_released_run_makes_no_further_call(lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
+    delivery = handed_out(lanes)
+    monkeypatch.setattr(process, "pid", 0)
+    delivery.journal.begin("1", "pay:1")
+    delivery.release()
+    with pytest.raises(LeaseLost):
+        delivery.journal.begin("2", "pay:2")
+
+
+def test_a_call_whose_begin_redis_refuses_is_not_made(lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
+    delivery = handed_out(lanes)
+    monkeypatch.setattr(process, "pid", 0)
+    lose(lanes, delivery)
+    with pytest.raises(LeaseLost):
+        delivery.journal.begin("1", "pay:1")
+
+
+def test_a_run_is_sure_of_its_lease_until_its_deadline(lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
+    delivery = handed_out(lanes)
+    assert delivery.journal.is_sure()
+    later_s = delivery.deadline_s
+    monkeypatch.setattr(clock, "now_s", lambda: later_s)
+    assert not delivery.journal.is_sure()
+
+
+def test_calls_are_numbered_in_their_series(lanes: Lanes) -> None:
+    journal = handed_out(lanes).journal
+    assert [journal.position(), journal.position("hook:"), journal.position()] == ["1", "hook:1", "2"]
+
+
+@pytest.mark.parametrize("died", [True, False])
+def test_a_death_is_counted_in_redis(lanes: Lanes, redis: Redis, died: bool) -> None:
+    delivery = handed_out(lanes)
+    lanes.in_flight.release(delivery.tag, died=died)
+    AckFlusher(lanes.in_flight, lanes.store).flush()
+    assert redis.hget(keys.message("a"), "died") == (b"1" if died else None)
