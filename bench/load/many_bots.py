@@ -22,7 +22,7 @@ _PATH = re.compile(r"/bot(\d+):(SECRET[\w-]*)/(\w+)")
 
 
 class Bot:
-    """What Telegram has of one bot."""
+    """The updates of one bot, as Telegram keeps them."""
 
     def __init__(self) -> None:
         self.updates: list[dict[str, Any]] = []

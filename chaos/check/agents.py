@@ -1,5 +1,5 @@
 """Checks the agents: each question is continued once, each addition is in the runs of one update, nothing happens after
-a stop, and what was ordered is confirmed. Payments that came twice are judged as messages (repeated_messages.py). Pure
+a stop, and each order is confirmed. Payments that came twice are judged as messages (repeated_messages.py). Pure
 functions.
 
 An update that was terminated and is buried leaves its question open, until the timeout continues it.

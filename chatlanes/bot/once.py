@@ -39,7 +39,7 @@ class Once:
 
     @property
     def mode(self) -> Mode:
-        """What becomes of an update that arrives during a run of this chat and belongs to it:
+        """How an update is handled that arrives during a run of this chat and belongs to it:
 
         `"queue"` it is a run of its own, `"collect"` it is in the next run, `"interrupt"` it ends the run, `"steer"`
         the run may take it (`arrivals()`). Assign one of these, so that users can choose; None is what INTERRUPT says.

@@ -96,7 +96,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Meaning:
     """What an update means for the open question. `closed`: no answer will continue it, and the update goes to the bot.
     `answer`: None: the time for it is over.
     """
@@ -107,32 +107,32 @@ class Verdict:
 
 def judge(
     question: Question | None, updates: Sequence[dict[str, Any]], texts: Sequence[str], is_control: bool = False
-) -> Verdict:
+) -> Meaning:
     """`texts`: of all the updates, of which the newest decides. `is_control`: one of them is an update of CONTROL."""
     parsed = parse(updates[-1])
     if parsed.kind == KIND:
-        return Verdict("answer" if question and parsed.body.get("name") == question.id else "old")
+        return Meaning("answer" if question and parsed.body.get("name") == question.id else "old")
     if (data := str(parsed.body.get("data") or "")).startswith(PREFIX):
         return _judge_button(question, data.removeprefix(PREFIX), parsed.user)
     if question is not None and (is_control or parsed.migrates) and parsed.home == question.place[0]:
-        return Verdict("closed")
+        return Meaning("closed")
     if question is None or parsed.kind not in NEW_MESSAGES or not question.is_for(parsed.user):
-        return Verdict("unrelated")
+        return Meaning("unrelated")
     if (parsed.home, parsed.topic) != question.place:  # of another chat in the same lane, or of another topic
-        return Verdict("unrelated")
+        return Meaning("unrelated")
     text = "\n".join(texts)
     if text.startswith("/"):
-        return Verdict("unrelated")
+        return Meaning("unrelated")
     if text and (not question.buttons or text in question.buttons):
-        return Verdict("answer", text)
-    return Verdict("remind" if question.unrelated == "remind" else "unrelated")
+        return Meaning("answer", text)
+    return Meaning("remind" if question.unrelated == "remind" else "unrelated")
 
 
-def _judge_button(question: Question | None, data: str, user: int | None) -> Verdict:
+def _judge_button(question: Question | None, data: str, user: int | None) -> Meaning:
     id_, _, number = data.rpartition(":")
     if question is None or id_ != question.id or not (number.isdecimal() and int(number) < len(question.buttons)):
-        return Verdict("old")
-    return Verdict("answer", question.buttons[int(number)]) if question.is_for(user) else Verdict("foreign")
+        return Meaning("old")
+    return Meaning("answer", question.buttons[int(number)]) if question.is_for(user) else Meaning("foreign")
 
 
 class AskingContext(Protocol):

@@ -1,4 +1,4 @@
-"""Newer updates of a chat, while a handler runs: ctx.arrivals takes them, ctx.mode chooses what becomes of them.
+"""Newer updates of a chat, while a handler runs: ctx.arrivals takes them, ctx.mode chooses how they are handled.
 
 Guarantees of an update that was yielded (INTERRUPT=steer) that it is settled with this run and is in no other one, and
 that a later run of the handler gets it in the same place: between the same calls, steps, streams and questions. What

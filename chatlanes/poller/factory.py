@@ -38,7 +38,7 @@ BACKLOG_GRACE_S = RESIGN_GRACE_S
 
 def check(settings: Settings, given: CustomEndpoints = STANDARD) -> None:
     """Checks settings that need no server. Raises SettingsError without a token, OrderByError, CollectError,
-    ControlError, RateError, FilterError.
+    ControlError, UserRateError, FilterError.
     """
     Filter(settings)
     if given.sink is None:

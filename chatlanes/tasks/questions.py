@@ -23,7 +23,7 @@ from celery_lanes.runtime.threads import run_blocking
 from chatlanes.bot.calls.journal import CallJournal, RecordedCall
 from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.context import Context
-from chatlanes.bot.questions import ANSWERS, ASKED, KIND, LONGEST_S, Question, Verdict, judge
+from chatlanes.bot.questions import ANSWERS, ASKED, KIND, LONGEST_S, Meaning, Question, judge
 from chatlanes.bot.stored import Stored
 from chatlanes.bot.timers import Timers
 from chatlanes.tasks.bots import ServedBot
@@ -36,7 +36,7 @@ logger = get_task_logger(__name__)
 _KEPT_S = 2 * int(LONGEST_S)
 
 
-class LaneRun(Protocol):
+class AskingRun(Protocol):
     """The run of an update (update.py)."""
 
     served: ServedBot
@@ -47,39 +47,39 @@ class LaneRun(Protocol):
     writes: list[Write]
 
 
-def take(run: LaneRun) -> None:
+def take(run: AskingRun) -> None:
     """Find out what the update of the run means for the open question of its lane, and let the run do that."""
     ctx = run.ctx
     question, lane = _open_question(run)
-    verdict = judge(question, ctx.updates, ctx.texts, question is not None and _is_control(run))
-    is_closed, is_stopped = verdict.what in ("answer", "closed"), run.delivery.is_stopped
-    if verdict.what == "unrelated" or (is_stopped and not is_closed):
+    meaning = judge(question, ctx.updates, ctx.texts, question is not None and _is_control(run))
+    is_closed, is_stopped = meaning.what in ("answer", "closed"), run.delivery.is_stopped
+    if meaning.what == "unrelated" or (is_stopped and not is_closed):
         return
     calls = ctx.api.in_series("question/", ctx.api.life) if isinstance(ctx.api, Calls) else ctx.api
     before = replace(ctx, api=calls)
     if question is not None and is_closed:
         run.writes += _closing(run, question, lane)
-        if verdict.what == "answer" and not is_stopped:
-            _continue(run, question, verdict)
+        if meaning.what == "answer" and not is_stopped:
+            _continue(run, question, meaning)
 
     def handle(ctx: Context) -> None:
-        run_blocking(lambda: _reply(before, question, verdict))
+        run_blocking(lambda: _reply(before, question, meaning))
         if is_closed and not is_stopped:
             run.served.bot_for(ctx)(ctx)
 
     run.handler = handle
 
 
-def _continue(run: LaneRun, question: Question, verdict: Verdict) -> None:
+def _continue(run: AskingRun, question: Question, meaning: Meaning) -> None:
     """Give the run the context of the handler that has asked."""
     ctx = run.ctx
-    question.answers.append(verdict.answer)
+    question.answers.append(meaning.answer)
     run.ctx = replace(ctx, update=question.updates[-1], updates=question.updates, question=question)
     if isinstance(ctx.api, Calls) and ctx.api.journal is not None:
         ctx.api.journal.replay({**_paid_by_others(run, question, ctx.api.journal), **question.recorded()})
 
 
-def _paid_by_others(run: LaneRun, question: Question, journal: CallJournal) -> dict[str, RecordedCall]:
+def _paid_by_others(run: AskingRun, question: Question, journal: CallJournal) -> dict[str, RecordedCall]:
     """The steps of answers that have continued the question before, and are buried. Raises RedisAway."""
     key, id_ = _key(run, question.id, ANSWERS), run.delivery.id
     noted = plain("SADD", key, id_), plain("EXPIRE", key, _KEPT_S), plain("SMEMBERS", key)
@@ -92,12 +92,12 @@ def _paid_by_others(run: LaneRun, question: Question, journal: CallJournal) -> d
     return paid
 
 
-def _is_control(run: LaneRun) -> bool:
+def _is_control(run: AskingRun) -> bool:
     """True if one of its updates stops the run before it. Raises ControlError."""
     return run.served.stops is not None and any(map(run.served.stops, run.ctx.updates))
 
 
-def opened(run: LaneRun) -> list[Write]:
+def opened(run: AskingRun) -> list[Write]:
     """The writes that open the question which the run has asked, and close the one that was open."""
     ctx = run.ctx
     question: Question = ctx.__dict__["new_question"]
@@ -119,7 +119,7 @@ def _is_of_handler(place: str) -> bool:
     return " " not in place and ("/" not in place or place.startswith("step/"))
 
 
-def _open_question(run: LaneRun) -> tuple[Question | None, str]:
+def _open_question(run: AskingRun) -> tuple[Question | None, str]:
     """The open question of the run's first lane, and this lane. Raises Ignore if the lease was lost, and RedisAway."""
     note = run.delivery.note
     try:
@@ -136,27 +136,27 @@ def _open_question(run: LaneRun) -> tuple[Question | None, str]:
         return None, lane
 
 
-def _closing(run: LaneRun, question: Question, lane: str) -> list[Write]:
+def _closing(run: AskingRun, question: Question, lane: str) -> list[Write]:
     timers = Stored(run.delivery, run.parking)
     Timers(question.updates[-1], run.ctx.timer_plan, timers).cancel(question.id)
     kept = [Delete(_key(run, question.id, prefix)) for prefix in (ASKED, ANSWERS)]
     return [*kept, SetNote(lane, None), *timers.writes]
 
 
-def _reply(ctx: Context, question: Question | None, verdict: Verdict) -> None:
+def _reply(ctx: Context, question: Question | None, meaning: Meaning) -> None:
     """The calls that an update leads to, before the handler. Telegram may refuse them: the message may be gone."""
     with suppress(BotApiError):
-        if ctx.kind == "callback_query" and verdict.what != "closed":
-            foreign = "This question is for somebody else." if verdict.what == "foreign" else None
+        if ctx.kind == "callback_query" and meaning.what != "closed":
+            foreign = "This question is for somebody else." if meaning.what == "foreign" else None
             ctx.answer_callback(foreign)
     with suppress(BotApiError):
-        if question is not None and verdict.what in ("answer", "closed") and question.buttons and question.sent:
+        if question is not None and meaning.what in ("answer", "closed") and question.buttons and question.sent:
             ctx.edit_markup(message=question.sent)
-        elif verdict.what == "old" and ctx.kind == "callback_query":
+        elif meaning.what == "old" and ctx.kind == "callback_query":
             ctx.edit_markup()
-        elif question is not None and verdict.what == "remind":
+        elif question is not None and meaning.what == "remind":
             ctx.reply(question.text, **question.all_params())
 
 
-def _key(run: LaneRun, id_: str, prefix: str = ASKED) -> str:
+def _key(run: AskingRun, id_: str, prefix: str = ASKED) -> str:
     return f"{prefix}{run.delivery.id.partition(':')[0]}:{id_}"

@@ -28,13 +28,13 @@ OF_PEOPLE = NEW_MESSAGES | {
 MOST_KEY_BYTES = 200
 
 
-class RateError(ImportPathError):
+class UserRateError(ImportPathError):
     """USER_RATE_BY names a function that cannot be loaded. No update can be appended until the setting is corrected."""
 
 
 def rating(settings: Settings, user_rate: str) -> Callable[[dict[str, Any], ParsedUpdate], Rate | None]:
-    """The function that gives an update its rate, or None. Raises RateError. The function raises KeysError if it is a
-    user's own and fails.
+    """The function that gives an update its rate, or None. Raises UserRateError. A function of the user's own raises
+    KeysError if it fails.
     """
     most, _, seconds = user_rate.partition("/")
     rate = Rate("", int(most), round(float(seconds) * 1000), OVER[settings.user_rate_over])
@@ -65,7 +65,7 @@ BUILT_IN: dict[str, RateKey] = dict(zip(RATE_BYS, (_user, _chat), strict=True))
 
 @cache
 def _custom(by: str) -> RateKey:
-    function = import_function("USER_RATE_BY", by, "a key, or None", RateError)
+    function = import_function("USER_RATE_BY", by, "a key, or None", UserRateError)
 
     def by_function(update: dict[str, Any], parsed: ParsedUpdate) -> str | None:
         with explained(f"{by} (USER_RATE_BY)"):

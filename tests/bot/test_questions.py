@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chatlanes.bot.context import Context
-from chatlanes.bot.questions import KIND, Question, Verdict, judge
+from chatlanes.bot.questions import KIND, Meaning, Question, judge
 
 CHAT = {"id": -7, "type": "group"}
 
@@ -37,55 +37,55 @@ REMIND = Question("5-1", "Sure?", {}, ["Yes", "No"], "remind", 7, [said("go")])
 
 
 @pytest.mark.parametrize(
-    ("asked", "update", "verdict"),
+    ("asked", "update", "meaning"),
     [
-        (CHOICE, pressed("chatlanes:5-1:1"), Verdict("answer", "No")),
+        (CHOICE, pressed("chatlanes:5-1:1"), Meaning("answer", "No")),
         # Typed instead of pressed
-        (CHOICE, said("Yes"), Verdict("answer", "Yes")),
-        (CHOICE, said("maybe"), Verdict("unrelated")),
-        (OPEN, said("to Rome"), Verdict("answer", "to Rome")),
+        (CHOICE, said("Yes"), Meaning("answer", "Yes")),
+        (CHOICE, said("maybe"), Meaning("unrelated")),
+        (OPEN, said("to Rome"), Meaning("answer", "to Rome")),
         # A caption is a text; media without one is not an answer
-        (OPEN, said(caption="this one", photo=[{"file_id": "F"}]), Verdict("answer", "this one")),
-        (OPEN, said(photo=[{"file_id": "F"}]), Verdict("unrelated")),
+        (OPEN, said(caption="this one", photo=[{"file_id": "F"}]), Meaning("answer", "this one")),
+        (OPEN, said(photo=[{"file_id": "F"}]), Meaning("unrelated")),
         # A command, an edit, another person
-        (OPEN, said("/help"), Verdict("unrelated")),
-        (OPEN, said("to Rome", kind="edited_message"), Verdict("unrelated")),
-        (OPEN, said("to Rome", user=8), Verdict("unrelated")),
-        (CHOICE, pressed("chatlanes:5-1:1", user=8), Verdict("foreign")),
-        (question(user=None), said("to Rome", user=8), Verdict("answer", "to Rome")),
+        (OPEN, said("/help"), Meaning("unrelated")),
+        (OPEN, said("to Rome", kind="edited_message"), Meaning("unrelated")),
+        (OPEN, said("to Rome", user=8), Meaning("unrelated")),
+        (CHOICE, pressed("chatlanes:5-1:1", user=8), Meaning("foreign")),
+        (question(user=None), said("to Rome", user=8), Meaning("answer", "to Rome")),
         # In another topic, or another chat of the same lane
-        (OPEN, said("to Rome", message_thread_id=4, is_topic_message=True), Verdict("unrelated")),
-        (OPEN, said("to Rome", chat={"id": -8, "type": "group"}), Verdict("unrelated")),
+        (OPEN, said("to Rome", message_thread_id=4, is_topic_message=True), Meaning("unrelated")),
+        (OPEN, said("to Rome", chat={"id": -8, "type": "group"}), Meaning("unrelated")),
         # A business account, and a channel, which has no user
-        (OPEN, said("to Rome", kind="business_message"), Verdict("answer", "to Rome")),
-        (question(user=None), said("to Rome", kind="channel_post"), Verdict("answer", "to Rome")),
+        (OPEN, said("to Rome", kind="business_message"), Meaning("answer", "to Rome")),
+        (question(user=None), said("to Rome", kind="channel_post"), Meaning("answer", "to Rome")),
         # A group that becomes a supergroup
-        (OPEN, said(migrate_to_chat_id=-1007), Verdict("closed")),
-        (OPEN, said(migrate_from_chat_id=-6), Verdict("closed")),
-        (OPEN, said(migrate_to_chat_id=-1007, chat={"id": -8, "type": "group"}), Verdict("unrelated")),
-        (None, said(migrate_to_chat_id=-1007), Verdict("unrelated")),
+        (OPEN, said(migrate_to_chat_id=-1007), Meaning("closed")),
+        (OPEN, said(migrate_from_chat_id=-6), Meaning("closed")),
+        (OPEN, said(migrate_to_chat_id=-1007, chat={"id": -8, "type": "group"}), Meaning("unrelated")),
+        (None, said(migrate_to_chat_id=-1007), Meaning("unrelated")),
         # The buttons of other questions, or of one that is closed
-        (CHOICE, pressed("chatlanes:5-2:1"), Verdict("old")),
-        (CHOICE, pressed("chatlanes:5-1:2"), Verdict("old")),
-        (CHOICE, pressed("chatlanes:5-1:x"), Verdict("old")),
-        (None, pressed("chatlanes:5-1:1"), Verdict("old")),
+        (CHOICE, pressed("chatlanes:5-2:1"), Meaning("old")),
+        (CHOICE, pressed("chatlanes:5-1:2"), Meaning("old")),
+        (CHOICE, pressed("chatlanes:5-1:x"), Meaning("old")),
+        (None, pressed("chatlanes:5-1:1"), Meaning("old")),
         # With a reminder
-        (REMIND, said("Yes"), Verdict("answer", "Yes")),
-        (REMIND, said("maybe"), Verdict("remind")),
-        (REMIND, said(photo=[{"file_id": "F"}]), Verdict("remind")),
-        (REMIND, said("maybe", user=8), Verdict("unrelated")),
-        (REMIND, said("/help"), Verdict("unrelated")),
-        (REMIND, said("maybe", kind="edited_message"), Verdict("unrelated")),
+        (REMIND, said("Yes"), Meaning("answer", "Yes")),
+        (REMIND, said("maybe"), Meaning("remind")),
+        (REMIND, said(photo=[{"file_id": "F"}]), Meaning("remind")),
+        (REMIND, said("maybe", user=8), Meaning("unrelated")),
+        (REMIND, said("/help"), Meaning("unrelated")),
+        (REMIND, said("maybe", kind="edited_message"), Meaning("unrelated")),
         # Buttons of the bot itself
-        (CHOICE, pressed("mine"), Verdict("unrelated")),
+        (CHOICE, pressed("mine"), Meaning("unrelated")),
         # The time is over, or was over for a question that is closed
-        (OPEN, late("5-1"), Verdict("answer", None)),
-        (OPEN, late("4-1"), Verdict("old")),
-        (None, late("5-1"), Verdict("old")),
+        (OPEN, late("5-1"), Meaning("answer", None)),
+        (OPEN, late("4-1"), Meaning("old")),
+        (None, late("5-1"), Meaning("old")),
     ],
 )
-def test_what_an_update_means(asked: Question | None, update: dict[str, Any], verdict: Verdict) -> None:
-    assert judge(asked, [update], Context(update, api=None).texts) == verdict  # type: ignore[arg-type]
+def test_what_an_update_means(asked: Question | None, update: dict[str, Any], meaning: Meaning) -> None:
+    assert judge(asked, [update], Context(update, api=None).texts) == meaning  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_an_update_of_control_closes_the_question(asked: Question | None, update
 
 
 def test_collected_messages_are_one_answer() -> None:
-    assert judge(OPEN, [said("to Rome"), said("or Oslo")], ["to Rome", "or Oslo"]) == Verdict(
+    assert judge(OPEN, [said("to Rome"), said("or Oslo")], ["to Rome", "or Oslo"]) == Meaning(
         "answer", "to Rome\nor Oslo"
     )
 
