@@ -38,7 +38,9 @@ class Process:
         self.name = name
         self._secrets = secrets
         self._log_file = directory / f"{name}.log"
-        defaults = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "NO_PROXY": "127.0.0.1"}
+        # What is inherited is the code that tests/mutants has changed.
+        path = os.pathsep.join(filter(None, (str(ROOT), inherited.get("PYTHONPATH"))))
+        defaults = {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "NO_PROXY": "127.0.0.1"}
         with self._log_file.open("wb") as log:
             self._process = subprocess.Popen(
                 command,

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from celery_lanes.protocol import keys
 from tests.support.history import ids
 from tests.support.lab import Lab
 from tests.support.lab_app import FAST
@@ -38,6 +39,21 @@ def test_a_limit_that_is_noticed_after_the_end_changes_nothing(lab: Lab, limit: 
     if FAST:  # Celery's own pool replaces the child
         assert {event.pid for event in lab.history} == {child}
         assert "time limit" not in worker.log
+
+
+def test_a_hard_limit_is_a_death_and_not_the_end(lab: Lab) -> None:
+    # Given a message whose handler does not end before its hard limit, and another one behind it
+    lab.send("stuck", ["lane"], kwargs={"gate": "open"}, time_limit=LIMIT_S)
+    lab.publish("behind", ["lane"])
+    lab.worker("prefork", 1)
+    # When its process was killed, Then it runs again, and the lane waits for it
+    until(lambda: ids(lab.history, "start").count("stuck") >= 2)
+    assert ids(lab.history, "end") == []
+    assert int(lab.client.hget(keys.message("stuck"), "died") or 0) >= 1
+    lab.open("open")
+    lab.drained()
+    assert ids(lab.history, "end") == ["stuck", "behind"]
+    assert lab.dead() == []
 
 
 @pytest.mark.skipif(not FAST, reason="Celery's own pool replaces the child")
