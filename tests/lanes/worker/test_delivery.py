@@ -6,13 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 from celery import Celery
+from kombu import Message
 from redis import Redis
 
 from celery_lanes import Delivery, Lanes, install
 from celery_lanes.errors import LeaseLost
 from celery_lanes.leases.background import AckFlusher
-from celery_lanes.protocol import NewMessage, connect, keys
+from celery_lanes.leases.prefetch import Pool
+from celery_lanes.protocol import NewMessage, connect, envelope, keys
 from celery_lanes.runtime import clock, process
+from celery_lanes.worker.request import LaneRequest
 
 LEASE_MS = 60_000
 
@@ -41,6 +44,18 @@ def handed_out(lanes: Lanes, *, starts: bool = True) -> Delivery:
 def lose(lanes: Lanes, delivery: Delivery) -> None:
     """Redis takes the lease back; this process does not know it."""
     assert lanes.store.release([(delivery.id, delivery.fence)]) == []
+
+
+def received(lanes: Lanes, delivery: Delivery) -> LaneRequest:
+    """The message as Celery receives it."""
+    lane = {"failed": 0, "died": 0, "deadline_s": delivery.deadline_s, "waited_s": 0.0, "replayed_s": None}
+    headers = {"id": "a", "task": "celery.backend_cleanup", "lang": "py", envelope.LANE: lane}
+    properties = {"delivery_tag": delivery.tag, "correlation_id": "a"}
+    message = Message("[[], {}, {}]", delivery_tag=delivery.tag, headers=headers, properties=properties)
+    app = lanes._app
+    return LaneRequest(
+        message, app=app, hostname="me", task=app.tasks["celery.backend_cleanup"], decoded=True, body=([], {}, {})
+    )
 
 
 def test_a_check_with_an_old_fence_is_refused(lanes: Lanes) -> None:
@@ -92,6 +107,17 @@ def test_a_run_is_sure_of_its_lease_until_its_deadline(lanes: Lanes, monkeypatch
 def test_calls_are_numbered_in_their_series(lanes: Lanes) -> None:
     journal = handed_out(lanes).journal
     assert [journal.position(), journal.position("hook:"), journal.position()] == ["1", "hook:1", "2"]
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_a_request_whose_message_was_released_is_not_passed_to_the_pool(lanes: Lanes, forks: bool) -> None:
+    # A child of Celery's own pool cannot read the table, so it would run the message
+    lanes.in_flight.capacity.use_pool(Pool(slots=lambda: 1, forks=forks, spare=0))
+    delivery = handed_out(lanes, starts=False)
+    request = received(lanes, delivery)
+    assert not request.revoked()
+    lanes.in_flight.release(delivery.tag)
+    assert request.revoked()
 
 
 @pytest.mark.parametrize("died", [True, False])
