@@ -39,6 +39,7 @@ from chatlanes.settings import Settings
 from chatlanes.settings.imports import BotImportError
 from chatlanes.telegram.client import prepare
 from chatlanes.telegram.methods import check_method
+from chatlanes.updates.added_bots import NotOpenedError, added_bot
 
 #: The time over which the rate is measured.
 RATE_OVER_S = 1.0
@@ -50,7 +51,7 @@ def broadcast() -> None:
     """Send one message, or run a function, for each of many chats, at a steady rate, while live updates go first."""
 
 
-_bot = click.option("--bot", metavar="NAME", help="The bot, if there are several.")
+_bot = click.option("--bot", metavar="NAME", help="The bot, if there are several; the id of an added one.")
 _id = click.argument("id_", metavar="ID")
 
 
@@ -174,11 +175,26 @@ def report(lanes: BotContext, id_: str, as_csv: bool, only: tuple[str, ...], bot
 def settings_of(lanes: BotContext, bot: str | None, what: str = "a broadcast") -> Settings:
     """The settings of the bot. Raises CommandError if it is ambiguous, or has no token here."""
     bots = [each for each in lanes.bots() if bot in (None, each.bot_name) and each.bot_token is not None]
+    if not bots and bot is not None:
+        bots = _added(lanes, bot)
     if len(bots) == 1:
         return bots[0]
     if bots:
         raise CommandError(f"there are several bots: add --bot with one of {', '.join(each.bot_name for each in bots)}")
-    raise CommandError(f"{what} needs the token of its bot: set BOT_TOKEN, or name a bot of the file BOTS with --bot")
+    raise CommandError(
+        f"{what} needs the token of its bot: set BOT_TOKEN, or name a bot with --bot: one of the file BOTS, or the id "
+        "of an added one"
+    )
+
+
+def _added(lanes: BotContext, bot: str) -> list[Settings]:
+    """The added bot of this id, if there is one (BOTS_KEY). Raises CommandError."""
+    settings = lanes.settings()
+    try:
+        found = added_bot(settings, bot) if settings else None
+    except NotOpenedError as error:
+        raise CommandError(str(error)) from None
+    return [found] if found else []
 
 
 def broadcasts_of(lanes: BotContext, bot: str | None, id_: str | None) -> Broadcasts:

@@ -28,7 +28,7 @@ _PAUSE_HELP = (
 @click.option("--content", "with_content", is_flag=True, help="Show the content of the session, not only its size.")
 def chat(lanes: BotContext, lane: str, bot: str | None, with_content: bool) -> None:
     """Show CHAT, a number or a key such as user:7: its lanes, what runs, its last errors, its session, its timers."""
-    wanted(lanes, None, bot)
+    _check(lanes, bot)
     found = [key for key in _lanes(lanes, lane) if bot in (None, _bot_of(lanes, key))]
     sessions = [name for name in _sessions(lanes, lane) if bot in (None, _bot_of(lanes, name))]
     paused = inspection.paused(lanes.client)
@@ -36,7 +36,7 @@ def chat(lanes: BotContext, lane: str, bot: str | None, with_content: bool) -> N
         show_lane(lanes, key, paused)
     for name in sessions:
         _show_session(lanes, name, with_content=with_content)
-    buried = [record for record in buried_of(lanes, lane) if bot in (None, lanes.names.get(record.group))]
+    buried = [record for record in buried_of(lanes, lane) if bot in (None, _bot_of(lanes, record.lanes[0]))]
     if buried:
         echo(f"{len(buried)} buried: lanes dead list --chat {lane}")
     timers = [timer for timer in lanes.timers_of(lane) if bot in (None, _bot_of(lanes, timer.owner))]
@@ -79,6 +79,12 @@ def _named(lanes: BotContext, prefix: str, chat: str) -> list[str]:
     return [name for name in names if lanes.is_of(name, chat)]
 
 
+def _check(lanes: BotContext, bot: str | None) -> None:
+    """Raises CommandError for an unknown bot."""
+    if bot not in (None, *lanes.names.values(), *lanes.bot_ids.values()):
+        wanted(lanes, None, bot)
+
+
 def _bot_of(lanes: BotContext, key: str) -> str | None:
     """The name of the bot whose id begins the key of a lane or session; None if it is unknown."""
     bot_id = key.removeprefix(SESSION).partition("/")[0]
@@ -105,7 +111,7 @@ def lane_key(lanes: BotContext, chat: str, bot: str | None) -> str:
     """The key of a lane; in an app without bots, `chat` is the key. Raises CommandError if it is ambiguous which bot
     the chat belongs to.
     """
-    if "/" in chat or not lanes.bots():
+    if "/" in chat or not (lanes.bots() or lanes.bot_ids):
         return chat
     ids = {name: bot_id for bot_id, name in lanes.bot_ids.items() if bot in (None, name)}
     key = chat if ":" in chat else f"chat:{chat}"

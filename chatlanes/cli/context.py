@@ -21,6 +21,7 @@ from celery_lanes.words import Words
 from chatlanes.bot.adapters.ptb.job_storage import NEVER_MS
 from chatlanes.settings import Settings, running_sandbox
 from chatlanes.settings.checks import ORDERS
+from chatlanes.updates.added_bots import added_ids
 from chatlanes.updates.words import WORDS
 
 #: Jobs of python-telegram-bot do not belong to a chat, but to their name; those of a chat are in its lane.
@@ -65,8 +66,15 @@ class BotContext(Context):
 
     @cached_property
     def bot_ids(self) -> dict[int, str]:
-        """Bot id -> display name of its queue group; only bots whose tokens are known here."""
-        return {bot.bot_id: self.names[bot.queue_group] for bot in self.bots() if bot.bot_token is not None}
+        return self.read_bot_ids()
+
+    def read_bot_ids(self) -> dict[int, str]:
+        """Bot id -> display name of its queue group, of bots whose tokens are known here; of added ones, the id."""
+        named = {bot.bot_id: self.names[bot.queue_group] for bot in self.bots() if bot.bot_token is not None}
+        settings = self.settings()
+        if settings is None or settings.bots_key is None:
+            return named
+        return {bot_id: str(bot_id) for bot_id in added_ids(self.client)} | named
 
     @property
     def replicas(self) -> int:

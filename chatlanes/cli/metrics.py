@@ -42,11 +42,14 @@ def _limits(lanes: BotContext) -> Iterator[Metric]:
 
 
 def _pollers(lanes: BotContext) -> Iterator[Metric]:
-    """For the bots that are polled and whose tokens are known here."""
+    """For the bots that are polled and whose tokens are known here, and together for the added ones (BOTS_KEY)."""
     leads = GaugeMetricFamily("lanes_poller_leading", "1 if a poller leads, otherwise 0.", labels=["bot"])
     for bot in lanes.bots():
         if bot.bot_token is not None and bot.webhook_url is None:
             leads.add_metric([lanes.names[bot.queue_group]], float(bool(leader_of(lanes, bot.bot_id))))
+    settings = lanes.settings()
+    if settings and settings.bots_key is not None and settings.webhook_url is None:
+        leads.add_metric(["added"], float(bool(leader_of(lanes, "added"))))
     yield leads
 
 
@@ -59,7 +62,7 @@ def _floods(lanes: BotContext) -> Iterator[Metric]:
     seconds = CounterMetricFamily(
         "lanes_flood_waits_seconds", "Seconds for which calls waited in place.", labels=["bot"]
     )
-    for bot_id, bot in lanes.bot_ids.items():
+    for bot_id, bot in lanes.read_bot_ids().items():
         found = flood_counts(lanes.client, bot_id)
         refused.add_metric([bot], found.refused)
         waits.add_metric([bot], found.waits)
@@ -75,7 +78,7 @@ def _broadcasts(lanes: BotContext) -> Iterator[Metric]:
     )
     left = GaugeMetricFamily("lanes_broadcast_left", "Recipients that have no result yet.", labels=labels)
     running = GaugeMetricFamily("lanes_broadcast_running", "1 if it runs, 0 if it is paused.", labels=labels)
-    for bot_id, bot in lanes.bot_ids.items():
+    for bot_id, bot in lanes.read_bot_ids().items():
         for each in Broadcasts(lanes.client, bot_id).all():
             if each.ended_ms:
                 continue

@@ -23,7 +23,7 @@ from chatlanes.outbox import Outbox, SendError, call_of, find
     "--text-file", type=click.File("r", encoding="utf-8-sig"), help="The file that holds the `text` of the call."
 )
 @click.option("--once", metavar="KEY", help="The same KEY for this chat again sends nothing.")
-@click.option("--bot", metavar="NAME", help="The bot, if there are several.")
+@click.option("--bot", metavar="NAME", help="The bot, if there are several; the id of an added one.")
 def send(
     lanes: BotContext,
     chat: int,

@@ -55,7 +55,11 @@ def poll() -> None:
 @log_options
 @poller.command("replay")
 @click.argument("file")
-@click.option("--bot", metavar="NAME", help="The bot of the updates, if BOTS names several.")
+@click.option(
+    "--bot",
+    metavar="NAME",
+    help="The bot of the updates, if there are several: its name in BOTS, or the id of an added one.",
+)
 def replay_file(file: str, bot: str | None) -> None:
     """Append the updates of FILE to their lanes.
 

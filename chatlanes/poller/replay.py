@@ -12,7 +12,9 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 import orjson
+from redis.exceptions import RedisError
 
+from celery_lanes.errors import complaint
 from celery_lanes.protocol.keys import SEEN_TTL_S
 from chatlanes.poller.bot_api import BATCH, LARGEST_UPDATE_ID, has_id
 from chatlanes.poller.custom import CustomEndpoints
@@ -20,6 +22,7 @@ from chatlanes.poller.factory import poller_of
 from chatlanes.poller.progress import Progress
 from chatlanes.poller.runtime import Stop, Stopping
 from chatlanes.settings import Settings
+from chatlanes.updates.added_bots import NotOpenedError, added_bot
 
 log = logging.getLogger("poller")
 
@@ -31,7 +34,12 @@ MOST_BAD_LINES_LOGGED = 20
 def replay(settings: Settings, stop: Stop, *, file: str, bot_name: str) -> int:
     """The exit code: 1 if a line was not an update or the end was not reached; 2 if the replay could not begin."""
     bots = {bot.bot_name: bot for bot in settings.served}
-    bot = bots.get(bot_name)
+    try:
+        bot = bots.get(bot_name) or added_bot(settings, bot_name)
+    except NotOpenedError as error:
+        return _refuse(str(error))
+    except RedisError as error:
+        return _refuse(f"Redis does not answer: {complaint(error)}. Its added bots are not known")
     if bot is None:
         named = ", ".join(filter(None, bots)) or "no bots"
         return _refuse(f"--bot {bot_name or 'is missing'}: BOTS names {named}")

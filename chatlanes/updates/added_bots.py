@@ -231,6 +231,24 @@ class Followed:
         return before if before and bot and before.version == bot.version else bot
 
 
+def added_ids(client: Redis) -> list[int]:
+    """The ids of the added bots. Opens no token. Raises RedisError."""
+    found: Any = client.hgetall(ADDED)
+    return sorted(int(bot_id) for bot_id, record in found.items() if not json.loads(record).get("is_removed"))
+
+
+def added_bot(settings: Settings, bot_id: str) -> AddedBot | None:
+    """The added bot of this id; None if there is none, or no BOTS_KEY.
+
+    Raises NotOpenedError, RedisError, SettingsError.
+    """
+    if settings.bots_key is None or not bot_id.isdecimal():
+        return None
+    with closing(Registry.connect(settings)) as registry:
+        stored = registry.stored(int(bot_id))
+        return None if stored is None else registry.settings_of(int(bot_id), stored)
+
+
 def served_now(settings: Settings) -> list[AddedBot]:
     """The added bots at this moment; none without BOTS_KEY. Raises RedisError, SettingsError. One whose token cannot be
     opened is logged, and left out.

@@ -75,7 +75,7 @@ def test_broadcasts_that_have_not_ended_have_metrics(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, broadcasts: Broadcasts
 ) -> None:
     # Given a broadcast that runs, one that is paused, and one that has ended
-    monkeypatch.setattr(BotContext, "bot_ids", {1: "shop"})
+    monkeypatch.setattr(BotContext, "read_bot_ids", lambda _: {1: "shop"})
     for id_ in ("b1", "b2", "b3"):
         broadcasts.store(id_, Call("sendMessage", {"text": "hi"}), range(1, 11), 25.0)
         broadcasts.begin(broadcasts.progress(id_))
@@ -111,7 +111,7 @@ def test_docs_list_the_served_metrics(cli: Cli, monkeypatch: pytest.MonkeyPatch,
     # Given a bot with a token, a broadcast and a parked update
     broadcasts.store("b1", Call("sendMessage", {"text": "hi"}), [7], 25.0)
     broadcasts.begin(broadcasts.progress("b1"))
-    monkeypatch.setattr(BotContext, "bot_ids", {1: "shop"})
+    monkeypatch.setattr(BotContext, "read_bot_ids", lambda _: {1: "shop"})
     settings = Settings(bot_token="1:A", _env_file=None)
     monkeypatch.setattr(BotContext, "bots", lambda _: (settings,))
     monkeypatch.setattr(BotContext, "names", {"shop": "shop", "help": "help", settings.queue_group: "updates"})

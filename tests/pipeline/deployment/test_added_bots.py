@@ -252,13 +252,16 @@ def _posted(port: int, bot_id: int, token: str, number: int) -> int:
 
 
 def command(deployment: Deployment, *arguments: str, token: str = "", **settings: str) -> Process:
+    return chatlanes_command(deployment, "lanes", "bots", *arguments, given=token, **settings)
+
+
+def chatlanes_command(deployment: Deployment, *arguments: str, given: str = "", **settings: str) -> Process:
     deployment._runs += 1
-    file = deployment.pipeline.directory / f"token{deployment._runs}"
-    file.write_text(token)
-    program = [sys.executable, "-m", "chatlanes", "lanes", "bots", *arguments]
-    shell = ["sh", "-c", f'exec "$@" < {file}', "sh", *program]
+    file = deployment.pipeline.directory / f"given{deployment._runs}"
+    file.write_text(given)
+    shell = ["sh", "-c", f'exec "$@" < {file}', "sh", sys.executable, "-m", "chatlanes", *arguments]
     environment = {**deployment.environment, **settings}
-    made = Process(f"bots{deployment._runs}", shell, deployment.pipeline.directory, environment, inherited=outside())
+    made = Process(f"command{deployment._runs}", shell, deployment.pipeline.directory, environment, inherited=outside())
     deployment.pipeline._processes.append(made)
     return made
 
@@ -332,3 +335,35 @@ def test_a_second_add_replaces_token_and_handler(deployment: Deployment) -> None
     assert [each.bot for each in chatlanes.bots.list(settings=load(deployment.environment, None))] == [
         "tests.support.bots:bot"
     ]
+
+
+def test_the_commands_know_an_added_bot_by_its_id(deployment: Deployment) -> None:
+    # Given an added bot beside another one
+    deployment.add(ONE)
+    deployment.add(TWO)
+    deployment.pipeline.poller()
+    deployment.pipeline.worker()
+    until(lambda: deployment.is_polled(7001))
+    # When a call, a broadcast and a file of updates are for the one
+    sent = chatlanes_command(deployment, "lanes", "send", "5", "sendMessage", "--param", "text=call", "--bot", "7001")
+    assert sent.exit_code() == 0, sent.log
+    (deployment.pipeline.directory / "chats").write_text("5\n6\n")
+    wanted = ["--to", "chats", "--method", "sendMessage", "--param", "text=to all"]
+    begun = chatlanes_command(deployment, "lanes", "broadcast", "start", *wanted, "--bot", "7001")
+    assert begun.exit_code() == 0, begun.log
+    (deployment.pipeline.directory / "updates").write_text(json.dumps({"update_id": 9} | message(9, 5)) + "\n")
+    replayed = chatlanes_command(deployment, "poller", "replay", "updates", "--bot", "7001")
+    assert replayed.exit_code() == 0, replayed.log
+    # Then it makes them, and the other none
+    until(lambda: sorted(deployment.answers(7001)) == ["#9", "call", "to all", "to all"])
+    assert deployment.answers(7002) == []
+    # And the chat of the one can be paused and shown
+    paused = chatlanes_command(deployment, "lanes", "pause", "chat", "5", "--bot", "7001")
+    assert paused.exit_code() == 0
+    assert paused.log.strip().startswith("paused 7001/chat:5")
+    assert chatlanes_command(deployment, "lanes", "chat", "5", "--bot", "7001").exit_code() == 0
+    unknown = chatlanes_command(
+        deployment, "lanes", "send", "5", "sendMessage", "--param", "text=call", "--bot", "7003"
+    )
+    assert unknown.exit_code() == 1
+    assert "name a bot with --bot: one of the file BOTS, or the id of an added one" in unknown.log
