@@ -16,8 +16,8 @@ from redis import Redis
 
 from celery_lanes.leases import BOUNDS_S, LONGER, LOST, RUNS, SUM, times_field
 from celery_lanes.protocol import Loss, keys
+from celery_lanes.protocol.admin_verbs import read_loss
 from celery_lanes.protocol.envelope import split
-from celery_lanes.protocol.verbs import read_loss
 
 #: Records fetched in one round trip.
 _AT_ONCE = 500

@@ -1,5 +1,6 @@
 """The lanes in Redis: keys, Lua scripts, and the typed client that calls them. Imports neither Celery nor kombu."""
 
+from celery_lanes.protocol.admin_verbs import Loss
 from celery_lanes.protocol.client import Store
 from celery_lanes.protocol.connection import Fate, PipelinedConnection, UnawaitedCommand, connect, connect_like
 from celery_lanes.protocol.data_loss import Witness, witness_of
@@ -30,6 +31,7 @@ from celery_lanes.protocol.messages import (
 )
 from celery_lanes.protocol.scripts import Argument, Command, Texts, digest, plain, script, use_texts
 from celery_lanes.protocol.server import Durability, Durable, advice, check_server, durability
+from celery_lanes.protocol.timer_verbs import StoredTimer
 from celery_lanes.protocol.verbs import (
     MAX_DEATHS,
     Appended,
@@ -37,13 +39,11 @@ from celery_lanes.protocol.verbs import (
     Fetched,
     Kind,
     Leased,
-    Loss,
     Noted,
     Outcome,
     PreviousCall,
     Read,
     Shielded,
-    StoredTimer,
     Taken,
 )
 

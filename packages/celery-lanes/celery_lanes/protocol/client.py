@@ -21,11 +21,12 @@ from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
 
-from celery_lanes.protocol import keys, verbs
+from celery_lanes.protocol import admin_verbs, keys, timer_verbs, verbs
 from celery_lanes.protocol.connection import Fate, PipelinedConnection, UnawaitedCommand
 from celery_lanes.protocol.messages import Write
 from celery_lanes.protocol.scripts import Command, Script
-from celery_lanes.protocol.verbs import Begun, Noted, Outcome, Read, StoredTimer
+from celery_lanes.protocol.timer_verbs import StoredTimer
+from celery_lanes.protocol.verbs import Begun, Noted, Outcome, Read
 from celery_lanes.runtime import process
 from celery_lanes.runtime.threads import run_blocking
 
@@ -76,16 +77,16 @@ class Store:
     leave = _method(verbs.leave)
     gather = _method(verbs.gather)
     previous_calls = _method(verbs.previous_calls)
-    schedule = _method(verbs.schedule)
-    cancel = _method(verbs.cancel)
-    advance = _method(verbs.advance)
-    replay = _method(verbs.replay)
-    drop = _method(verbs.drop)
-    pause = _method(verbs.pause)
-    resume = _method(verbs.resume)
-    look = _method(verbs.look)
-    lose = _method(verbs.lose)
-    acknowledge_losses = _method(verbs.acknowledge_losses)
+    schedule = _method(timer_verbs.schedule)
+    cancel = _method(timer_verbs.cancel)
+    advance = _method(timer_verbs.advance)
+    replay = _method(admin_verbs.replay)
+    drop = _method(admin_verbs.drop)
+    pause = _method(admin_verbs.pause)
+    resume = _method(admin_verbs.resume)
+    look = _method(admin_verbs.look)
+    lose = _method(admin_verbs.lose)
+    acknowledge_losses = _method(admin_verbs.acknowledge_losses)
 
     # -- verbs of several steps
 
@@ -141,7 +142,7 @@ class Store:
     def purge(self, queue: str) -> int:
         """Buries the ready messages of a queue, and those that become ready by that; returns how many were buried."""
         total = 0
-        while buried := self.run(verbs.purge(queue)):
+        while buried := self.run(admin_verbs.purge(queue)):
             total += buried
         return total
 
@@ -153,7 +154,7 @@ class Store:
         left = [(owner, "0") for owner in owners]
         while left:
             some, left = left[:OWNERS_AT_ONCE], left[OWNERS_AT_ONCE:]
-            again, timers = self.run(verbs.timers_of(some))
+            again, timers = self.run(timer_verbs.timers_of(some))
             found.update({(timer.owner, timer.name): timer for timer in timers})
             left += again
         return sorted(found.values(), key=lambda timer: timer.at_ms)

@@ -16,8 +16,9 @@ from weakref import WeakValueDictionary
 
 from redis.exceptions import RedisError
 
+from celery_lanes.protocol.admin_verbs import Loss
 from celery_lanes.protocol.client import Store
-from celery_lanes.protocol.verbs import Appended, History, Loss
+from celery_lanes.protocol.verbs import Appended, History
 from celery_lanes.runtime import clock
 from celery_lanes.words import NEUTRAL, Words
 

@@ -209,6 +209,18 @@ def script(name: str, package: str = LANES) -> Script:
     return Script(name, package)
 
 
+def verb(
+    name: str,
+    read: Callable[[Any], T],
+    *,
+    keys: Sequence[str] = (),
+    group: Iterable[Sequence[Argument]] = (),
+    **fixed: Argument,
+) -> Command[T]:
+    """The command of a verb of this package, and how its answer is read."""
+    return script(name).command(keys, group, read, **fixed)
+
+
 @cache
 def digest(package: str = LANES) -> str:
     """The same in two processes whose scripts, and the texts of their timers, are the same."""

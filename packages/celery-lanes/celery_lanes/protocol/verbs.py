@@ -1,4 +1,4 @@
-"""The verbs: for each script its command, and the value that its answer becomes.
+"""The verbs of a message, from its append to its end: for each its command, and the value that its answer becomes.
 
 Guarantees that each verb is one atomic step, that a step with an old fence changes nothing, and that every expected
 outcome is a value, including a lost lease; LeaseLost is raised only for an append.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from celery_lanes.errors import LeaseLost, UnknownVersion, unknown_texts
+from celery_lanes.errors import LeaseLost
 from celery_lanes.protocol import keys
 from celery_lanes.protocol.envelope import split
 from celery_lanes.protocol.messages import (
@@ -21,43 +21,24 @@ from celery_lanes.protocol.messages import (
     NewMessage,
     Write,
     append_row,
-    joined_lanes,
     lines,
     portions,
     problem_json,
     staged_row,
-    timer_key,
     write_row,
 )
-from celery_lanes.protocol.scripts import Argument, Command, plain, script
-
-T = TypeVar("T")
+from celery_lanes.protocol.scripts import Argument, Command, plain, verb
 
 #: Deaths before a message is buried, unless the app configures another number.
 MAX_DEATHS = 5
 #: A script that processes more in one step would delay other clients.
 SWEEP_LIMIT = 64
 REPAIR_LIMIT = 200
-PURGE_LIMIT = 100
 #: The answer of a commit whose writes are done by finish.lua.
 UNFINISHED = 2
 
 _CONTROL_OR_BLANK = re.compile(r"[\x00-\x20\x7f]")
 _POSITION = re.compile(r"(?:[^\x00-\x20\x7f]*[^\x00-\x20\x7f0-9])?[1-9][0-9]{0,14}")
-
-#: The messages of a lane key, a queue, or a group of queues can be paused.
-Pausable = Literal["lane", "queue", "group"]
-
-
-def _verb(
-    name: str,
-    read: Callable[[Any], T],
-    *,
-    keys: Sequence[str] = (),
-    group: Iterable[Sequence[Argument]] = (),
-    **fixed: Argument,
-) -> Command[T]:
-    return script(name).command(keys, group, read, **fixed)
 
 
 def _texts(values: list[bytes]) -> list[str]:
@@ -83,55 +64,9 @@ class History(NamedTuple):
     pending: int
 
 
-def _history(answer: list[Any]) -> History:
+def history_of(answer: list[Any]) -> History:
     identity, appended, settled, pending = answer
     return History(identity.decode(errors="replace"), appended, settled, pending)
-
-
-class Loss(NamedTuple):
-    """Of all messages ever appended, `first` to `last` are gone; none if `last` is below `first`. `pending` messages
-    were pending when last checked, and `again` settled messages are pending again.
-    """
-
-    at_ms: int
-    first: int
-    last: int
-    pending: int
-    again: int
-    is_acknowledged: bool
-
-
-def read_loss(record: bytes) -> Loss:
-    at_ms, first, last, ended, again, acknowledged = map(int, record.split())
-    return Loss(at_ms, first, last, max(last - ended, 0), again, bool(acknowledged))
-
-
-def look() -> Command[History]:
-    """The identity of this database and its totals."""
-    return _verb("look", _history)
-
-
-def lose(known: History, found: History) -> Command[tuple[str, Loss]]:
-    """Records that `found` is another database than `known`, or an older state of it.
-
-    Returns the identity of the database now, and the loss.
-    """
-    return _verb(
-        "lose",
-        lambda answer: (answer[0].decode(), read_loss(answer[1])),
-        known=known.identity,
-        appended=known.appended,
-        settled=known.settled,
-        ended=known.appended - known.pending,
-        found=found.identity,
-        found_appended=found.appended,
-        found_settled=found.settled,
-    )
-
-
-def acknowledge_losses() -> Command[list[Loss]]:
-    """Marks every loss as seen by a person; returns those that were not marked before."""
-    return _verb("acknowledge", lambda records: [read_loss(record) for record in records])
 
 
 # -- appending
@@ -168,7 +103,7 @@ def append(messages: Iterable[NewMessage], guard: Guard | None = None, hold_ms: 
     Raises LeaseLost if the guard has another fence, and PublishRefused for a message that a worker could not lease.
     """
     guards, fence, sets = ([guard.key], guard.fence, guard.sets) if guard else ([], "", {})
-    return _verb(
+    return verb(
         "append",
         _appended,
         keys=guards,
@@ -186,7 +121,7 @@ def _appended(answer: list[Any] | None) -> Appended:
         raise LeaseLost("another process appends now; nothing was appended")
     added, seen, buried, pending, held, late, due_ms, before, joined, over_rate = answer
     due = None if due_ms < 0 else due_ms
-    return Appended(added, seen, buried, pending, held, late, due, _history(before), joined, over_rate)
+    return Appended(added, seen, buried, pending, held, late, due, history_of(before), joined, over_rate)
 
 
 # -- leases
@@ -256,7 +191,7 @@ def turn(
     The `first` queues are emptied before the others are read. The `last` ones are read when all others are empty, and
     if fewer than `last_room` messages were leased until then.
     """
-    return _verb(
+    return verb(
         "turn",
         _fetched,
         keys=queues,
@@ -314,7 +249,7 @@ def _fetched(answer: list[Any]) -> Fetched:
 
 def renew(leases: Iterable[tuple[str, str]], lease_ms: int) -> Command[list[str]]:
     """Extends leases; returns the ids whose lease was lost."""
-    return _verb("renew", _texts, group=leases, lease_ms=lease_ms)
+    return verb("renew", _texts, group=leases, lease_ms=lease_ms)
 
 
 def release(leases: Iterable[tuple[str, str]], *, died: bool = False, started: bool = True) -> Command[list[str]]:
@@ -322,12 +257,12 @@ def release(leases: Iterable[tuple[str, str]], *, died: bool = False, started: b
     for the rates of its lanes.
     """
     how = 1 if died else 0 if started else 2
-    return _verb("release", _texts, group=[(id_, fence, how) for id_, fence in leases])
+    return verb("release", _texts, group=[(id_, fence, how) for id_, fence in leases])
 
 
 def reconcile(holder: str, held: Iterable[str]) -> Command[int]:
     """Releases messages that are leased to `holder` but not in `held`; returns how many were released."""
-    return _verb("reconcile", int, group=[(id_,) for id_ in held], holder=holder)
+    return verb("reconcile", int, group=[(id_,) for id_ in held], holder=holder)
 
 
 def holds(message_id: str, fence: str) -> Command[bool]:
@@ -357,17 +292,17 @@ def sweep(lease_ms: int, holder: str = "", slots: int = 0) -> Command[Swept]:
 
     `holder` is recorded as a worker that is alive and has this many `slots`, for people to look at.
     """
-    return _verb("sweep", _swept, lease_ms=lease_ms, limit=SWEEP_LIMIT, holder=holder, slots=slots)
+    return verb("sweep", _swept, lease_ms=lease_ms, limit=SWEEP_LIMIT, holder=holder, slots=slots)
 
 
 def _swept(answer: list[Any]) -> Swept:
     expired, due, next_ms, history, *rest = answer
-    return Swept(expired, due, None if next_ms < 0 else next_ms, _history(history), *rest)
+    return Swept(expired, due, None if next_ms < 0 else next_ms, history_of(history), *rest)
 
 
 def repair(cursor: str, lease_ms: int) -> Command[tuple[str, int]]:
     """Repairs the keys of a few messages; returns the next cursor ("0" at the end) and the number of repairs."""
-    return _verb(
+    return verb(
         "repair",
         lambda answer: (answer[0].decode(), answer[1]),
         cursor=cursor,
@@ -381,17 +316,17 @@ def repair(cursor: str, lease_ms: int) -> Command[tuple[str, int]]:
 
 def retry(message_id: str, fence: str, *, delay_ms: int, problem: dict[str, Any]) -> Command[Outcome]:
     """Gives a message back after a failure; its lanes wait until it is due."""
-    return _verb("retry", Outcome, id=message_id, fence=fence, delay_ms=delay_ms, problem=problem_json(problem))
+    return verb("retry", Outcome, id=message_id, fence=fence, delay_ms=delay_ms, problem=problem_json(problem))
 
 
 def park(message_id: str, fence: str, *, delay_ms: int, kind: str = "", reason: str = "") -> Command[Outcome]:
     """Postpones a message that has not failed; its lanes wait until it is due. Counted under `kind`, a word."""
-    return _verb("park", Outcome, id=message_id, fence=fence, delay_ms=delay_ms, kind=kind, reason=reason)
+    return verb("park", Outcome, id=message_id, fence=fence, delay_ms=delay_ms, kind=kind, reason=reason)
 
 
 def bury(message_id: str, fence: str, problem: dict[str, Any]) -> Command[Outcome]:
     """Moves a message to the dead letters; its lanes continue."""
-    return _verb("bury", Outcome, id=message_id, fence=fence, problem=problem_json(problem))
+    return verb("bury", Outcome, id=message_id, fence=fence, problem=problem_json(problem))
 
 
 def commit(message_id: str, fence: str, writes: Iterable[Write], *, skipped: bool = False) -> list[Command[int]]:
@@ -402,16 +337,16 @@ def commit(message_id: str, fence: str, writes: Iterable[Write], *, skipped: boo
     each = list(portions(rows))
     for portion in each if len(each) > 1 else []:
         packed = [(staged_row(row),) for row in portion]
-        commands.append(_verb("stage", int, group=packed, id=message_id, fence=fence, before=staged))
+        commands.append(verb("stage", int, group=packed, id=message_id, fence=fence, before=staged))
         staged += len(portion)
     group = () if staged else rows
-    last = _verb("commit", int, group=group, id=message_id, fence=fence, skipped=int(skipped), staged=staged)
+    last = verb("commit", int, group=group, id=message_id, fence=fence, skipped=int(skipped), staged=staged)
     return [*commands, last]
 
 
 def finish(message_id: str) -> Command[bool]:
     """Does the next writes of a large commit that was decided. False: none are left."""
-    return _verb("finish", bool, id=message_id)
+    return verb("finish", bool, id=message_id)
 
 
 # -- calls of a run
@@ -457,7 +392,7 @@ def begin(
     """
     if not _POSITION.fullmatch(position) or not what or _CONTROL_OR_BLANK.search(what):
         raise ValueError(f"invalid call {position!r}, {what!r}: use <series><number> as position, and no blanks")
-    return _verb(
+    return verb(
         "begin", _begun, id=message_id, fence=fence, lease_ms=lease_ms, position=position, what=what, cursor=cursor
     )
 
@@ -481,7 +416,7 @@ class Kind(Enum):
 
 def end(message_id: str, fence: str, *, position: str, what: str, kind: Kind, outcome: bytes = b"") -> Command[Outcome]:
     """Records the outcome of a call that was begun."""
-    return _verb(
+    return verb(
         "end", Outcome, id=message_id, fence=fence, position=position, what=what, kind=kind.value, outcome=outcome
     )
 
@@ -522,7 +457,7 @@ class Shielded(Enum):
 
 def shield(message_id: str, fence: str, *, shielded: bool) -> Command[Shielded]:
     """Keeps a run from being interrupted, or allows it again."""
-    return _verb("shield", Shielded, id=message_id, fence=fence, shielded=int(shielded))
+    return verb("shield", Shielded, id=message_id, fence=fence, shielded=int(shielded))
 
 
 class Taken(NamedTuple):
@@ -546,12 +481,12 @@ def take(message_id: str, fence: str, *, known: int, place: int | None) -> Comma
         taken, bodies, more = answer
         return Taken([place for place, *_ in json.loads(taken)], split(bodies) if bodies else [], more == 1)
 
-    return _verb("take", read, id=message_id, fence=fence, known=known, place="" if place is None else place)
+    return verb("take", read, id=message_id, fence=fence, known=known, place="" if place is None else place)
 
 
 def leave(message_id: str, fence: str, *, kept: int) -> Command[Outcome]:
     """Gives back the messages that the runs of a message have taken, but for the first `kept`: they follow it again."""
-    return _verb("leave", Outcome, id=message_id, fence=fence, kept=kept)
+    return verb("leave", Outcome, id=message_id, fence=fence, kept=kept)
 
 
 def gather(message_id: str, fence: str, followers: Iterable[str]) -> Command[int | None]:
@@ -562,133 +497,10 @@ def gather(message_id: str, fence: str, followers: Iterable[str]) -> Command[int
     def read(answer: int) -> int | None:
         return None if answer < 0 else answer
 
-    return _verb("gather", read, id=message_id, fence=fence, group=[(each,) for each in followers])
+    return verb("gather", read, id=message_id, fence=fence, group=[(each,) for each in followers])
 
 
-# -- timers and schedules
-
-
-class StoredTimer(NamedTuple):
-    """A message that joins the end of its lanes when it is due, at `at_ms` since 1970."""
-
-    owner: str
-    name: str
-    at_ms: int
-    id: str
-    queue: str
-    lanes: list[str]
-    stored: bytes
-
-
-def schedule(
-    message: NewMessage,
-    owner: str,
-    name: str,
-    *,
-    at_ms: int | None = None,
-    in_ms: int = 0,
-    replaces: bool = True,
-) -> Command[bool]:
-    """Sets the timer of this owner and name: the message joins the end of its lanes at `at_ms` (ms since 1970), or
-    if that is None in `in_ms`. False: the message was seen before, or the timer is set and `replaces` is false.
-
-    Raises PublishRefused for a message that a worker could not lease, and ValueError for an owner or name with
-    control characters.
-    """
-    id_, queue, stored, scope, number, *_, lanes = append_row(message._replace(group=None))
-    return _verb(
-        "schedule",
-        bool,
-        timer=timer_key(owner, name),
-        id=id_,
-        queue=queue,
-        lanes=lanes,
-        stored=stored,
-        at_ms="" if at_ms is None else at_ms,
-        in_ms=in_ms,
-        scope=scope,
-        number=number,
-        replaces=int(replaces),
-        seen_ttl_s=keys.SEEN_TTL_S,
-        seen_block=keys.SEEN_BLOCK,
-        after_run=int(message.after_run),
-    )
-
-
-def cancel(owner: str, name: str) -> Command[bool]:
-    """Removes a timer that is not due yet; False if there is none."""
-    return _verb("cancel", bool, timer=timer_key(owner, name))
-
-
-def timers_of(owners: Sequence[tuple[str, str]]) -> Command[tuple[list[tuple[str, str]], list[StoredTimer]]]:
-    """Timers of owners, each with a cursor, first "0". Returns the owners of which more are left, with their next
-    cursors, and the timers that were found. Raises UnknownVersion.
-    """
-
-    def read(answer: list[Any]) -> tuple[list[tuple[str, str]], list[StoredTimer]]:
-        cursors, unknown_version, *flat = answer
-        if unknown_version:
-            raise UnknownVersion(f"a timer {unknown_texts(unknown_version)}")
-        left = [(owner, cursor.decode()) for (owner, _), cursor in zip(owners, cursors, strict=True) if cursor]
-        return left, _timers(flat)
-
-    return _verb("timers_of", read, group=owners)
-
-
-def _timers(answer: list[bytes]) -> list[StoredTimer]:
-    return [
-        StoredTimer(owner, name, int(at_ms), id_, queue, keys.lane_keys(lanes), stored)
-        for *texts, stored in zip(*[iter(answer)] * 7, strict=True)
-        for owner, name, at_ms, id_, queue, lanes in [_texts(texts)]
-    ]
-
-
-def advance(
-    owner: str,
-    name: str,
-    *,
-    known: bytes,
-    record: bytes,
-    until_ms: int = 0,
-    messages: Sequence[NewMessage] = (),
-) -> Command[bool]:
-    """Appends the messages of a schedule's occurrences up to `until_ms`, and replaces its record, in one step.
-
-    False, and nothing was changed: the record is not `known`, so another process has done it, or `until_ms` is
-    still to come by Redis' clock. An empty `record` removes the schedule.
-    """
-    rows = [(each.id, each.queue, each.stored, joined_lanes(each.lanes)) for each in messages]
-    schedule = timer_key(owner, name)
-    return _verb("advance", bool, group=rows, schedule=schedule, known=known, record=record, until_ms=until_ms)
-
-
-# -- what people do
-
-
-def replay(message_id: str) -> Command[bool]:
-    """Puts a buried message at the end of its lanes; False if no such message is buried."""
-    return _verb("replay", bool, id=message_id)
-
-
-def drop(message_id: str) -> Command[bool]:
-    """Deletes a buried message; False if no such message is buried."""
-    return _verb("drop", bool, id=message_id)
-
-
-def pause(what: Pausable, name: str) -> Command[bool]:
-    """Stops handing out its messages. Running ones continue, new ones wait. False if it was paused already."""
-    return _verb("pause", bool, what=what, named=name)
-
-
-def resume(what: Pausable, name: str, queues: Sequence[str] = ()) -> Command[bool]:
-    """Hands out its messages again. Workers of `queues` are woken. False if it was not paused."""
-    return _verb("resume", bool, keys=queues, what=what, named=name)
-
-
-def purge(queue: str) -> Command[int]:
-    """Buries some of the ready messages of a queue; returns how many. 0: none are left."""
-    problem = problem_json({"type": "Purged", "message": f"queue {queue} was purged"})
-    return _verb("purge", int, keys=[queue], limit=PURGE_LIMIT, problem=problem)
+# -- reads
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import json
 import pytest
 from redis import Redis
 
-from celery_lanes.protocol import Outcome, Store, keys, verbs
+from celery_lanes.protocol import Outcome, Store, admin_verbs, keys, verbs
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import buried, delayed, fence, leased, ready, seed, state_with, waiting
 
@@ -125,7 +125,7 @@ def test_purge_buries_messages_that_become_ready_meanwhile(client: Redis, store:
 
 def test_purge_in_bounded_steps(client: Redis, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     # Given more entries than a step handles, some of them without a message
-    monkeypatch.setattr(verbs, "PURGE_LIMIT", 2)
+    monkeypatch.setattr(admin_verbs, "PURGE_LIMIT", 2)
     state = state_with(ready(A), ready(B), ready(C), waiting(D, fence=1))
     state.ready = {"q": ["gone:1", "gone:2", "gone:3", A, D, B, C]}
     seed(client, state)

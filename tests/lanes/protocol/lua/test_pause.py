@@ -6,7 +6,7 @@ import pytest
 from redis import Redis
 
 from celery_lanes.protocol import NewMessage, Store, keys
-from celery_lanes.protocol.verbs import Pausable
+from celery_lanes.protocol.admin_verbs import Pausable
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
     CLOCK,

@@ -1,0 +1,94 @@
+"""The verbs of people: dead letters, pauses, purges and losses of data. The command and the answer of each.
+
+Guarantees that each verb is one atomic step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from celery_lanes.protocol.messages import problem_json
+from celery_lanes.protocol.scripts import Command, verb
+from celery_lanes.protocol.verbs import History, history_of
+
+#: A script that processes more in one step would delay other clients.
+PURGE_LIMIT = 100
+
+#: The messages of a lane key, a queue, or a group of queues can be paused.
+Pausable = Literal["lane", "queue", "group"]
+
+
+def replay(message_id: str) -> Command[bool]:
+    """Puts a buried message at the end of its lanes; False if no such message is buried."""
+    return verb("replay", bool, id=message_id)
+
+
+def drop(message_id: str) -> Command[bool]:
+    """Deletes a buried message; False if no such message is buried."""
+    return verb("drop", bool, id=message_id)
+
+
+def pause(what: Pausable, name: str) -> Command[bool]:
+    """Stops handing out its messages. Running ones continue, new ones wait. False if it was paused already."""
+    return verb("pause", bool, what=what, named=name)
+
+
+def resume(what: Pausable, name: str, queues: Sequence[str] = ()) -> Command[bool]:
+    """Hands out its messages again. Workers of `queues` are woken. False if it was not paused."""
+    return verb("resume", bool, keys=queues, what=what, named=name)
+
+
+def purge(queue: str) -> Command[int]:
+    """Buries some of the ready messages of a queue; returns how many. 0: none are left."""
+    problem = problem_json({"type": "Purged", "message": f"queue {queue} was purged"})
+    return verb("purge", int, keys=[queue], limit=PURGE_LIMIT, problem=problem)
+
+
+# -- losses of data (data_loss.py)
+
+
+class Loss(NamedTuple):
+    """Of all messages ever appended, `first` to `last` are gone; none if `last` is below `first`. `pending` messages
+    were pending when last checked, and `again` settled messages are pending again.
+    """
+
+    at_ms: int
+    first: int
+    last: int
+    pending: int
+    again: int
+    is_acknowledged: bool
+
+
+def read_loss(record: bytes) -> Loss:
+    at_ms, first, last, ended, again, acknowledged = map(int, record.split())
+    return Loss(at_ms, first, last, max(last - ended, 0), again, bool(acknowledged))
+
+
+def look() -> Command[History]:
+    """The identity of this database and its totals."""
+    return verb("look", history_of)
+
+
+def lose(known: History, found: History) -> Command[tuple[str, Loss]]:
+    """Records that `found` is another database than `known`, or an older state of it.
+
+    Returns the identity of the database now, and the loss.
+    """
+    return verb(
+        "lose",
+        lambda answer: (answer[0].decode(), read_loss(answer[1])),
+        known=known.identity,
+        appended=known.appended,
+        settled=known.settled,
+        ended=known.appended - known.pending,
+        found=found.identity,
+        found_appended=found.appended,
+        found_settled=found.settled,
+    )
+
+
+def acknowledge_losses() -> Command[list[Loss]]:
+    """Marks every loss as seen by a person; returns those that were not marked before."""
+    return verb("acknowledge", lambda records: [read_loss(record) for record in records])
