@@ -31,7 +31,7 @@ from chaos.systems.definitions import System
 from chaos.systems.feed import Feed
 from chaos.systems.processes import Processes
 from chaos.systems.users import Conversation, Users
-from chatlanes.bot.questions import ASKED
+from chatlanes.bot.calls.questions import ASKED
 from chatlanes.settings import secret_from
 from chatlanes_sandbox import simulator
 from chatlanes_sandbox.simulator import Simulator

@@ -13,7 +13,7 @@ from typing import Any
 
 from chaos.systems.recording import RecordedRun, message_id, recorded
 from chatlanes import Context
-from chatlanes.bot.questions import Asked
+from chatlanes.bot.calls.questions import Asked
 from chatlanes.updates import keys_of
 
 KIND, STEP = "agent", "step"

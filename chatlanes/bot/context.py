@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from chatlanes.bot.broadcasting import Broadcasting
+from chatlanes.bot.calls.once import Once
 from chatlanes.bot.calls.run_calls import Api, Phase
 from chatlanes.bot.interrupts import Interrupts, PreviousApiCall, Shield
-from chatlanes.bot.once import Once
 from chatlanes.bot.schedules import Occurrence, is_occurrence, occurrence_of
 from chatlanes.bot.session import DEFAULT_PLAN, Session, SessionPlan
 from chatlanes.bot.shorthands import Shorthands
@@ -33,7 +33,7 @@ from chatlanes.updates import ParsedUpdate, is_stale, number, parse, part, text_
 
 if TYPE_CHECKING:
     from celery_lanes.protocol import Mode
-    from chatlanes.bot.questions import Question
+    from chatlanes.bot.calls.questions import Question
     from chatlanes.bot.stream import Stream
 
 
@@ -346,7 +346,7 @@ class Context(Once, Shorthands):
         if "_session" in self.__dict__ or self._parsed.migration is not None:
             self._session.stage()
         if self.stored is not None and self.default_mode != "queue" and self._parsed.migrates:
-            from chatlanes.bot.steering import move_mode
+            from chatlanes.bot.calls.steering import move_mode
 
             move_mode(self.stored, *self._parsed.migrates)
         if self.stored is not None and self.timer_plan.has_on_timer and self._parsed.migrates:

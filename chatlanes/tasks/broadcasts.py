@@ -54,7 +54,7 @@ def feed_broadcast(self: lanes.LaneTask, of: str) -> None:
     commit(delivery, [] if in_ms is None else [feed_again(served.settings, id_, in_ms)])
 
 
-class Ending(NamedTuple):
+class RecipientResult(NamedTuple):
     """How the part of one chat ended."""
 
     reason: Reason
@@ -63,7 +63,7 @@ class Ending(NamedTuple):
     error: Exception | None = None
 
 
-def run_once(served: ServedBot, ctx: Context, run: Callable[[], Any]) -> Ending:
+def run_once(served: ServedBot, ctx: Context, run: Callable[[], Any]) -> RecipientResult:
     """Run what is to be done in a chat. Raises its error if another attempt may succeed."""
     try:
         result = run()
@@ -73,10 +73,10 @@ def run_once(served: ServedBot, ctx: Context, run: Callable[[], Any]) -> Ending:
             raise
         if reason in (Reason.BLOCKED, Reason.DEACTIVATED):
             call_hook(served.bot.on_blocked, ctx)
-        return Ending(reason, detail_of(error), error=error)
+        return RecipientResult(reason, detail_of(error), error=error)
     if isinstance(ctx.api, Calls) and ctx.api.journal is not None and ctx.api.journal.skipped:
-        return Ending(Reason.UNCERTAIN, "a worker died during the call")
-    return Ending(Reason.SENT, result=result)
+        return RecipientResult(Reason.UNCERTAIN, "a worker died during the call")
+    return RecipientResult(Reason.SENT, result=result)
 
 
 class Recipient:

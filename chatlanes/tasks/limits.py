@@ -157,7 +157,7 @@ def show_eviction(app: Celery, request: Any, problem: dict[str, Any], delay_s: f
 
 
 @dataclass(slots=True)
-class _Watched:
+class _WatchedRun:
     ctx: Context
     since_s: float = field(default_factory=time.monotonic)
     thread: int = field(default_factory=threading.get_ident)
@@ -177,7 +177,7 @@ class SlowRuns:
     """The runs of one process."""
 
     def __init__(self) -> None:
-        self._runs: dict[int, _Watched] = {}
+        self._runs: dict[int, _WatchedRun] = {}
         self._numbers = itertools.count()
         self._reported: set[tuple[str, int]] = set()
         self._pid = 0
@@ -189,7 +189,7 @@ class SlowRuns:
             self._pid = os.getpid()
             threading.Thread(target=self._look, name="alarm of slow runs", daemon=True).start()
         number = next(self._numbers)
-        self._runs[number] = _Watched(ctx)
+        self._runs[number] = _WatchedRun(ctx)
         try:
             yield
         finally:
@@ -203,7 +203,7 @@ class SlowRuns:
                 if run.since_s < before_s:
                     self._report(run)
 
-    def _report(self, run: _Watched) -> None:
+    def _report(self, run: _WatchedRun) -> None:
         ctx, stored, frames = run.ctx, run.ctx.stored, run.frames()
         if not frames or stored is None:
             return

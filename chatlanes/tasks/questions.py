@@ -1,4 +1,4 @@
-"""The runs of questions (bot/questions.py): what opens one, and what an update means for the open one.
+"""The runs of questions (bot/calls/questions.py): what opens one, and what an update means for the open one.
 
 The run of the answer continues the handler that has asked, with its updates and the outcomes of its calls. The question
 is closed by the commit of that run, so a crash at any point runs the same answer again. The note of the lane is the id
@@ -21,9 +21,9 @@ from celery_lanes.errors import RedisAway
 from celery_lanes.protocol import Delete, Set, SetNote, Write, plain
 from celery_lanes.runtime.threads import run_blocking
 from chatlanes.bot.calls.journal import CallJournal, RecordedCall
+from chatlanes.bot.calls.questions import ANSWERS, ASKED, KIND, LONGEST_S, Meaning, Question, judge
 from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.context import Context
-from chatlanes.bot.questions import ANSWERS, ASKED, KIND, LONGEST_S, Meaning, Question, judge
 from chatlanes.bot.stored import Stored
 from chatlanes.bot.timers import Timers
 from chatlanes.tasks.bots import ServedBot

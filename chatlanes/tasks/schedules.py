@@ -35,7 +35,7 @@ ANSWER_WITHIN_S = 5.0
 AGAIN_AFTER_S = 1.0
 
 
-class _Watched(NamedTuple):
+class _WatchedSchedule(NamedTuple):
     settings: Settings
     schedule: Schedule
 
@@ -46,7 +46,7 @@ class _Watched(NamedTuple):
 
 
 class _Firing(NamedTuple):
-    watched: _Watched
+    watched: _WatchedSchedule
     known: bytes
     record: ScheduleRecord
     due: Due
@@ -56,7 +56,7 @@ class Watcher:
     """Watches the schedules of these bots, from `start` to `stop`."""
 
     def __init__(self, served: Iterable[ServedBot], store: Store) -> None:
-        self._watched = [_Watched(bot.settings, each) for bot in served for each in bot.schedules.values()]
+        self._watched = [_WatchedSchedule(bot.settings, each) for bot in served for each in bot.schedules.values()]
         self._store = store
         self._is_new = True
         self._is_redis_down = False
@@ -106,7 +106,7 @@ class Watcher:
         self._is_new = False
         return (min(next_ms) - now_ms) / 1000 + random.uniform(0, SPREAD_S)  # noqa: S311 - not for cryptography
 
-    def _record_of(self, watched: _Watched, known: bytes, now_ms: int) -> ScheduleRecord | None:
+    def _record_of(self, watched: _WatchedSchedule, known: bytes, now_ms: int) -> ScheduleRecord | None:
         """Its record. A schedule that is new, or had another definition when this worker started, begins now.
 
         None: a worker that started later has given it another definition, and fires it.
@@ -155,7 +155,7 @@ def _readable(name: str, stored: bytes) -> ScheduleRecord | None:
         return None
 
 
-def _messages(watched: _Watched, found: Due) -> Iterator[NewMessage]:
+def _messages(watched: _WatchedSchedule, found: Due) -> Iterator[NewMessage]:
     settings, name = watched.settings, watched.schedule.name
     for due_ms in found.fires:
         content = content_of(name, watched.schedule.tz, due_ms)

@@ -52,7 +52,7 @@ from chatlanes.logs.errors import problem_of
 from chatlanes.logs.ids import TRACE, Ids
 from chatlanes.logs.redaction import Secrets
 from chatlanes.settings import Settings
-from chatlanes.traces import (
+from chatlanes.traces.spans import (
     NO_BATCH,
     NO_SPAN,
     Describe,
@@ -60,7 +60,6 @@ from chatlanes.traces import (
     NoSpan,
     Traces,
     exporters,
-    protocol,
 )
 
 log = logging.getLogger("chatlanes")
@@ -388,6 +387,14 @@ class Provider:
         if is_named:
             unsaid.pop("service.name", None)
         return Resource.create({**unsaid, "process.pid": os.getpid()})
+
+
+def protocol(env: Mapping[str, str]) -> str:
+    """The protocol of `otlp`."""
+    for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+        if env.get(name, "").strip():
+            return env[name].strip()
+    return "http/protobuf"
 
 
 def _exporter(name: str, env: Mapping[str, str]) -> MakeExporter:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from chatlanes.bot.calls.questions import Question
 from chatlanes.bot.context import Context
-from chatlanes.bot.questions import Question
 
 UPDATE = {"update_id": 9, "message": {"message_id": 3, "chat": {"id": 7, "type": "private"}, "text": "go"}}
 

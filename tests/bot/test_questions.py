@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from chatlanes.bot.calls.questions import KIND, Meaning, Question, judge
 from chatlanes.bot.context import Context
-from chatlanes.bot.questions import KIND, Meaning, Question, judge
 
 CHAT = {"id": -7, "type": "group"}
 

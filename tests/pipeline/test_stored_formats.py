@@ -29,8 +29,8 @@ from celery_lanes.protocol import (
     script,
 )
 from chatlanes.bot.calls.journal import _noted
+from chatlanes.bot.calls.questions import ASKED, Question
 from chatlanes.bot.calls.run_calls import fingerprint
-from chatlanes.bot.questions import ASKED, Question
 from chatlanes.bot.schedules import ScheduleRecord, owner_of
 from chatlanes.bot.session import encode
 from chatlanes.bot.stored import redis_key

@@ -24,7 +24,7 @@ from chatlanes.tasks import settlement
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.errors import BadRequest, NetworkError, TooManyRequests
 from chatlanes.telegram.flood.parking import FloodWait, ParkUpdate
-from chatlanes.traces import NoSpan
+from chatlanes.traces import NoSpan, spans
 from chatlanes.traces.otel import Otel
 
 CTX = Context({"update_id": 7, "message": {"chat": {"id": -5}}}, BotApi("http://127.0.0.1", ""), attempt=2)
@@ -196,7 +196,7 @@ def double(number: int) -> int:
 
 def test_a_step_has_a_span_which_is_the_parent_of_those_inside(monkeypatch: pytest.MonkeyPatch) -> None:
     traced = Traced()
-    monkeypatch.setattr(traces, "_here", traced)
+    monkeypatch.setattr(spans, "_here", traced)
 
     async def handler() -> list[int]:
         return [await CTX.step("double", function, 2) for function in (double, double_soon)]

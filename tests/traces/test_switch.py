@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chatlanes.traces import are_wanted, exporters, protocol
+from chatlanes.traces import are_wanted
+from chatlanes.traces.otel import protocol
+from chatlanes.traces.spans import exporters
 from tests.tasks.test_celery_app import says
 
 pytestmark = pytest.mark.slow

@@ -1,1 +1,1 @@
-"""The Bot API calls of one run of a handler: journaled, rate limited, fenced."""
+"""What a run of a handler does once, however often it runs: calls, steps and questions. All are in its journal."""

@@ -21,7 +21,7 @@ from chatlanes.bot.addressing import deletion, ephemeral_sent
 from chatlanes.bot.calls.journal import RecordedCall
 from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.interrupts import Interrupts
-from chatlanes.bot.stream.sender import Held, PlainSender, Sender, Sent, StreamPace
+from chatlanes.bot.stream.sender import Held, PlainSender, Sender, SentRequest, StreamPace
 from chatlanes.bot.stream.splitting import LIMIT, TextPiece, units
 from chatlanes.telegram.errors import BadRequest, Forbidden, NotModified
 
@@ -88,22 +88,22 @@ class StreamMessages:
         part = self._part(number)
         return not part.takes_edits or (part.shown is not None and part.shown.rstrip() == text.rstrip())
 
-    def attempt(self, number: int, text: str) -> Sent | Held:
+    def attempt(self, number: int, text: str) -> SentRequest | Held:
         """Show an intermediate text, unformatted. Raises BotApiError, LeaseLost and ParkUpdate."""
         part = self._part(number)
         if part.message is None:
             answer = self._sender.attempt("sendMessage", self._sent(number, text), *self._opening(number))
-            if isinstance(answer, Sent):
+            if isinstance(answer, SentRequest):
                 self._opened(part, answer.result, text if answer.is_new else None)
             return answer
         try:
             answer = self._sender.attempt(*self._edit(part, text))
         except NotModified:
-            answer = Sent(None)
+            answer = SentRequest(None)
         except BadRequest:  # the final text, which is sent in any case, deals with it
             part.takes_edits = False
-            return Sent(None)
-        if isinstance(answer, Sent):
+            return SentRequest(None)
+        if isinstance(answer, SentRequest):
             self._changed(number, answer.result, text)
         return answer
 

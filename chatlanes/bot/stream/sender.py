@@ -92,7 +92,7 @@ class Held(NamedTuple):
     is_in_turn: bool = False
 
 
-class Sent(NamedTuple):
+class SentRequest(NamedTuple):
     """is_new: False if an earlier run sent it."""
 
     result: Any
@@ -105,9 +105,9 @@ class PlainSender:
     def __init__(self, api: Api) -> None:
         self._api = api
 
-    def attempt(self, method: str, params: dict[str, Any], place: str = "", known_as: str = "") -> Sent | Held:
+    def attempt(self, method: str, params: dict[str, Any], place: str = "", known_as: str = "") -> SentRequest | Held:
         try:
-            return Sent(self._api.call(method, **params))
+            return SentRequest(self._api.call(method, **params))
         except TooManyRequests as error:
             return Held(error.retry_after)
 
@@ -134,7 +134,7 @@ class Sender:
         gate = self._calls.gate
         return RunGate(replace(gate.gate, longest_wait_s=0.0), gate.waiting) if isinstance(gate, RunGate) else gate
 
-    def attempt(self, method: str, params: dict[str, Any], place: str = "", known_as: str = "") -> Sent | Held:
+    def attempt(self, method: str, params: dict[str, Any], place: str = "", known_as: str = "") -> SentRequest | Held:
         """Send the request now, or not at all. With a place it is journaled; without one it is an edit of which only
         the newest counts. Raises BotApiError, LeaseLost, and ParkUpdate.
         """
@@ -168,7 +168,7 @@ class Sender:
         if self._calls.journal is not None:
             self._calls.journal.record(self._series + place, what, outcome)
 
-    def _make(self, call: Prepared, begin: Callable[[], JournaledCall] | None) -> Sent | Held:
+    def _make(self, call: Prepared, begin: Callable[[], JournaledCall] | None) -> SentRequest | Held:
         passage = self._gate.passage(call, self._calls.ask)
         asked, interval = passage.commands(), None if begin else self._interval_key(call)
         # An edit takes the interval of its chat, or learns how long another stream has it.
@@ -180,7 +180,7 @@ class Sender:
             return Held(self._interval_left_s(interval, answers[-2]), is_in_turn=True)
         begun = begin() if begin else None
         if begun is not None and not begun.is_due:
-            return Sent(begun.outcome, is_new=False)
+            return SentRequest(begun.outcome, is_new=False)
         try:
             result = self._calls.send(call, begun)
         except BotApiError as error:
@@ -193,7 +193,7 @@ class Sender:
         if begun:
             begun.done(result)
         passage.accepted()
-        return Sent(result)
+        return SentRequest(result)
 
     def _interval_key(self, call: Prepared) -> str | None:
         if not isinstance(self._gate, RunGate) or not call.messages or call.chat is None:

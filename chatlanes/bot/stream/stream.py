@@ -25,7 +25,7 @@ from chatlanes.bot.calls.run_calls import Api, Calls, Lifecycle, Phase
 from chatlanes.bot.event_loop import blocking_executor
 from chatlanes.bot.stream import sender as times
 from chatlanes.bot.stream.messages import CHOICES, OnInterrupt, StreamMessages
-from chatlanes.bot.stream.sender import Held, PlainSender, Sender, Sent, StreamPace
+from chatlanes.bot.stream.sender import Held, PlainSender, Sender, SentRequest, StreamPace
 from chatlanes.bot.stream.splitting import TextPiece, split, split_entities, split_markup
 from chatlanes.telegram.errors import BadRequest, BotApiError, NetworkError, NotFound, ServerError
 from chatlanes.updates import parse
@@ -373,7 +373,7 @@ class Feed:
             return self._drafted == piece.text and time.monotonic() < self._redraft_s
         return self.messages.is_shown(number, piece.text)
 
-    def _attempt(self, number: int, piece: TextPiece, *, is_last: bool) -> Sent | Held:
+    def _attempt(self, number: int, piece: TextPiece, *, is_last: bool) -> SentRequest | Held:
         if not (is_last and self._draft):
             return self.messages.attempt(number, piece.text)
         try:
@@ -382,7 +382,7 @@ class Feed:
             log.info("no draft is shown, because %s; the message is edited instead", error)
             self._draft = None
             return self.messages.attempt(number, piece.text)
-        if isinstance(answer, Sent):
+        if isinstance(answer, SentRequest):
             self._drafted, self._redraft_s = piece.text, time.monotonic() + times.DRAFT_S
             if "can_stop" in self._draft:
                 self.messages.record_draft(piece.text)

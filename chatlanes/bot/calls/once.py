@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from celery_lanes.protocol import Mode
     from chatlanes.bot.calls.journal import Uncertain
-    from chatlanes.bot.steering import Arrivals
+    from chatlanes.bot.calls.steering import Arrivals
 
 
 class Once:
@@ -28,7 +28,7 @@ class Once:
             celery_lanes.LeaseLost: Another worker may run this update by now.
             TypeError: `for` in a coroutine.
         """
-        from chatlanes.bot.steering import Arrivals
+        from chatlanes.bot.calls.steering import Arrivals
 
         return Arrivals(self)  # type: ignore[arg-type]
 
@@ -52,13 +52,13 @@ class Once:
             celery_lanes.LeaseLost: Another worker may run this update by now.
             ParkUpdate: Redis did not answer. Do not catch it; the update runs again later.
         """
-        from chatlanes.bot.steering import mode_of
+        from chatlanes.bot.calls.steering import mode_of
 
         return mode_of(self)  # type: ignore[arg-type]
 
     @mode.setter
     def mode(self, mode: Mode | None) -> None:
-        from chatlanes.bot.steering import choose
+        from chatlanes.bot.calls.steering import choose
 
         choose(self, mode)  # type: ignore[arg-type]
 
@@ -127,7 +127,7 @@ class Once:
             LookupError: The update did not come through a lane.
             ValueError: `buttons`, `timeout` or `unrelated` is none of these.
         """
-        from chatlanes.bot.questions import NOTHING, ask
+        from chatlanes.bot.calls.questions import NOTHING, ask
 
         given = NOTHING if default is ... else default
         return ask(self, text, buttons, timeout, unrelated, given, params)  # type: ignore[arg-type]

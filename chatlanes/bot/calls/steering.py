@@ -14,10 +14,10 @@ from typing import Any, Protocol, get_args
 
 from celery_lanes.errors import RedisAway
 from celery_lanes.protocol import Mode, SetMode
+from chatlanes.bot.calls.questions import Question
 from chatlanes.bot.calls.run_calls import Api, Calls
 from chatlanes.bot.event_loop import blocking_executor, finished, is_in_coroutine
 from chatlanes.bot.interrupts import Interrupts
-from chatlanes.bot.questions import Question
 from chatlanes.bot.stored import Stored
 from chatlanes.updates.parsing import read
 
