@@ -113,6 +113,16 @@ def test_a_task_has_a_delivery_whose_journal_lasts_over_its_retries(shop: Shop) 
     ]
 
 
+def test_the_fence_grows_and_needs_a_lane(shop: Shop) -> None:
+    fenced = shop.task(lambda task, customer, name: task.fence)
+    first = fenced.delay(9, "a").get()
+    assert type(first) is int
+    assert first < fenced.delay(9, "b").get()
+    plain = shop.task(lambda task, customer, name: task.fence, lane=None)
+    with pytest.raises(lanes.LanesError, match="task-1 has no fence here: only a run that came through a lane has one"):
+        plain.delay(9, "a").get()
+
+
 def test_what_needs_redis_says_so(shop: Shop) -> None:
     parking = shop.task(lambda task, customer, name: task.delivery.park(delay_s=1))
     with pytest.raises(lanes.LanesError, match="test this with a worker"):

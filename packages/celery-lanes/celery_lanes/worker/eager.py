@@ -7,6 +7,7 @@ that each has a delivery, whose journal lasts over Celery's retries. Does not wr
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -54,9 +55,8 @@ class EagerDelivery(Delivery):
 
     def __init__(self, task: Any) -> None:
         request = task.request
-        super().__init__(
-            lanes=task.app.lanes, tag=f"{request.id}#0", deadline_s=clock.now_s(), failed=request.retries, died=0
-        )
+        tag = f"{request.id}#{time.time_ns() // 1000}"
+        super().__init__(lanes=task.app.lanes, tag=tag, deadline_s=clock.now_s(), failed=request.retries, died=0)
         self._journal = EagerJournal(_lanes.calls.setdefault(request.id, {}))
 
     @property

@@ -21,7 +21,7 @@ from celery.utils.log import get_task_logger
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 from redis.exceptions import RedisError
 
-from celery_lanes.errors import Interrupted, LeaseLost, RedisAway
+from celery_lanes.errors import Interrupted, LanesError, LeaseLost, RedisAway
 from celery_lanes.leases import DONE
 from celery_lanes.protocol import Outcome, envelope
 from celery_lanes.runtime import threads
@@ -178,6 +178,18 @@ class LaneTask(Task):
         if self.request.is_eager:
             return eager.delivery_of(self)
         return delivery_of(self.request, self.app.lanes)
+
+    @property
+    def fence(self) -> int:
+        """Greater in every run of a message than in all of its runs before, and than in those of the messages before it
+        in its lanes. In a column of your own database, it keeps out a worker that has lost its lease
+        (docs/databases.md). If the clock of Redis is set back, the next message of a lane may have a lower one; that of
+        a run is still greater than those of earlier runs of its message. Raises LanesError if there is no delivery.
+        """
+        delivery = self.delivery
+        if delivery is None:
+            raise LanesError(f"{self.name} has no fence here: only a run that came through a lane has one")
+        return int(delivery.fence)
 
     def apply(
         self,
