@@ -161,10 +161,12 @@ def _replay(settings: Settings, stop: Stop, *, file: str, bot_name: str) -> int:
     except OSError as error:
         return _refuse(f"{file} cannot be read: {error.strerror}")
     lines = JsonLinesSource(opened)
-    poller = poller_of(bot.model_copy(update={"user_rate": None}), stop, CustomEndpoints(source=lines))
+    progress = Progress()
     with suppress(Stopping):  # before the first line
+        poller = poller_of(bot.model_copy(update={"user_rate": None}), stop, CustomEndpoints(source=lines))
+        progress = poller.progress
         poller.run()
-    return _report(file, lines, poller.progress)
+    return _report(file, lines, progress)
 
 
 class JsonLinesSource:
