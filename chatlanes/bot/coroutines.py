@@ -315,7 +315,7 @@ class PlainCoroutine:
         if isinstance(function, AsyncHandler):
             function.before(ctx)
         limit_s = ctx.deadline_s - monotonic() if self._is_limited and ctx.deadline_s is not None else None
-        on_interrupt = ctx.interrupts.on_interrupt if self._is_limited and ctx.interrupts else None
+        on_interrupt = ctx.interrupts.delivery.on_interrupt if self._is_limited and ctx.interrupts else None
         coroutine = ctx.__dict__["coroutine"] = awaited(function, ctx, *arguments)
         try:
             return event_loop().run(coroutine, limit_s, on_interrupt)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -49,33 +49,18 @@ class Interrupts:
     """The interruptions of one run."""
 
     def __init__(self, delivery: lanes.Delivery) -> None:
-        self._delivery = delivery
+        self.delivery = delivery
         self._lock = Lock()
         self._shields = 0
 
     @property
     def is_interrupted(self) -> bool:
-        return self._delivery.is_interrupted
+        return self.delivery.is_interrupted
 
     @property
     def is_stopped(self) -> bool:
         """True if this run only ends the update, which a newer one has stopped."""
-        return self._delivery.is_stopped
-
-    def on_interrupt(self, callback: Callable[[], object]) -> None:
-        """Call this on another thread when the run is interrupted."""
-        self._delivery.on_interrupt(callback)
-
-    def has_arrived(self, place: int) -> bool:
-        return self._delivery.has_arrived(place)
-
-    def fetch_arrival(self, place: int) -> bool:
-        """Raises LeaseLost and RedisAway."""
-        return self._delivery.fetch_arrival(place)
-
-    def take_arrival(self, place: int) -> str | None:
-        """Raises LeaseLost and RedisAway."""
-        return self._delivery.take_arrival(place)
+        return self.delivery.is_stopped
 
     def read_ahead(self) -> None:
         """Read the calls of interrupted runs, if there were any: a read in a coroutine would block the event loop."""
@@ -85,7 +70,7 @@ class Interrupts:
     @cached_property
     def recorded(self) -> list[lanes.PreviousCall]:
         """The calls and records that the interrupted runs have left in the journal. Raises LeaseLost and RedisAway."""
-        return self._delivery.previous_calls()
+        return self.delivery.previous_calls()
 
     def read_again(self) -> list[lanes.PreviousCall]:
         """Like `recorded`, with the outcomes of calls that were in flight when their run was interrupted."""
@@ -108,7 +93,7 @@ class Interrupts:
         """Raises Interrupted, LeaseLost and RedisAway; then the shield has not begun."""
         with self._lock:  # another thread's shield has begun when this returns
             if not self._shields:
-                self._delivery.shield()
+                self.delivery.shield()
             self._shields += 1
 
     def unshield(self) -> None:
@@ -116,9 +101,9 @@ class Interrupts:
         with self._lock:
             self._shields -= 1
             if not self._shields:
-                self._delivery.unshield()
+                self.delivery.unshield()
         if self.is_interrupted:
-            raise lanes.Interrupted(f"a newer update has ended this run of {self._delivery.id}")
+            raise lanes.Interrupted(f"a newer update has ended this run of {self.delivery.id}")
 
 
 def _stream_of(call: lanes.PreviousCall) -> tuple[int, str]:

@@ -14,7 +14,7 @@ from itertools import dropwhile
 from types import FrameType, TracebackType
 from typing import Any
 
-from chatlanes.logs.foreign_text import indented
+from celery_lanes.errors import visible
 from chatlanes.logs.redaction import Secrets
 
 #: Characters kept of a message, and of the end of a traceback: an error may contain a whole HTTP response.
@@ -67,7 +67,7 @@ def message_of(error: BaseException, secrets: Secrets) -> str:
         text = str(error)
     except Exception as trouble:
         return f"(no message: its __str__ raised {type(trouble).__name__})"
-    return _bounded(text, secrets, LONGEST_MESSAGE)
+    return bounded(text, secrets, LONGEST_MESSAGE)
 
 
 def traceback_of(error: BaseException, secrets: Secrets, at: TracebackType | None = None, depth: int = DEEPEST) -> str:
@@ -154,7 +154,7 @@ def _one(error: BaseException, at: TracebackType | None, secrets: Secrets, depth
     notes = getattr(error, "__notes__", None)
     if isinstance(notes, list):
         for note in notes[:MOST_NOTES]:
-            yield indented(_bounded(note if isinstance(note, str) else "(a note)", secrets, LONGEST_TRACEBACK)) + "\n"
+            yield indented(bounded(note if isinstance(note, str) else "(a note)", secrets, LONGEST_TRACEBACK)) + "\n"
     if isinstance(error, BaseExceptionGroup):
         yield from _members(error, secrets, depth)
 
@@ -170,7 +170,12 @@ def _members(group: BaseExceptionGroup[BaseException], secrets: Secrets, depth: 
         yield f"  | {LEFT_OUT}{left_out:,} errors of the group]\n"
 
 
-def _bounded(text: str, secrets: Secrets, limit: int) -> str:
+def indented(text: str) -> str:
+    """The text, each line after the first one indented, so that none looks like the beginning of a record."""
+    return visible(text.rstrip("\n")).replace("\n", "\n    ")
+
+
+def bounded(text: str, secrets: Secrets, limit: int) -> str:
     """The beginning of a text."""
     if len(text) <= limit:
         return secrets.cut(text)

@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
-from chatlanes.logs.errors import LEFT_OUT, traceback_of
-from chatlanes.logs.foreign_text import indented, visible
+from celery_lanes.errors import visible
+from chatlanes.logs.errors import bounded, indented, traceback_of
 from chatlanes.logs.ids import LineContext, bot_of_thread
 from chatlanes.logs.redaction import Secrets
 
@@ -51,7 +51,7 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         if record.exc_text:  # from another formatter
             record.exc_text = visible(record.exc_text)
-        return _line(super().format(record), self._secrets)
+        return bounded(super().format(record), self._secrets, LONGEST_LINE)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - the name is logging's
         return visible(_exception(ei, self._secrets))
@@ -83,7 +83,7 @@ class JsonLines(logging.Formatter):
             fields["traceback"] = traceback
         for name, value in fields.items():
             if isinstance(value, str):
-                fields[name] = _line(value, self._secrets)
+                fields[name] = bounded(value, self._secrets, LONGEST_LINE)
         return self._secrets.cut(visible(_json(fields)))
 
     def _traceback(self, record: logging.LogRecord) -> str:
@@ -108,12 +108,6 @@ def _exception(ei: Any, secrets: Secrets) -> str:
         return traceback_of(error, secrets, at).rstrip("\n")
     except Exception as trouble:  # an error that cannot be formatted
         return f"{type(error).__name__} (its traceback cannot be shown: {type(trouble).__name__})"
-
-
-def _line(text: str, secrets: Secrets) -> str:
-    if len(text) <= LONGEST_LINE:
-        return secrets.cut(text)
-    return f"{secrets.head(text, LONGEST_LINE)} {LEFT_OUT}{len(text) - LONGEST_LINE:,} characters]"
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -36,17 +36,9 @@ def ending(
     id_: str, ended_ms: int, state: State, *, result: Any = None, error: Exception | None = None, why: str = ""
 ) -> list[Write]:
     """The writes that record the end of a call, for the commit that settles its message."""
-    fields = {"kind": type(error).__name__, **vars(error)} if isinstance(error, BotApiError) else None
+    fields = errors.stored(error) if isinstance(error, BotApiError) else None
     record = {"state": state.value, "ended_ms": ended_ms, "result": result, "error": fields, "why": why}
     stored = json.dumps(record, separators=(",", ":"))
     if len(stored) > LONGEST:
         stored = json.dumps({**record, "result": None, "why": "its result was too long to store"})
     return [Delete(SENDING + id_), Set(SENT + id_, stored.encode(), KEPT_S * 1000)]
-
-
-def error_of(fields: dict[str, Any] | None) -> BotApiError | None:
-    if fields is None:
-        return None
-    given = {**fields}
-    kind: type[BotApiError] = getattr(errors, given.pop("kind"), BotApiError)
-    return kind(**given)

@@ -22,9 +22,9 @@ from celery_lanes.errors import LeaseLost
 from celery_lanes.protocol import DurableAppends, Guard, keys, plain
 from celery_lanes.runtime import process
 from chatlanes.outbox.call import KIND, OutboxCall, SendError, call_of, settings_for
-from chatlanes.outbox.results import KEPT_S, SENDING, SENT, State, error_of
+from chatlanes.outbox.results import KEPT_S, SENDING, SENT, State
 from chatlanes.settings import Settings, load
-from chatlanes.telegram import BotApiError
+from chatlanes.telegram import BotApiError, errors
 from chatlanes.updates.connection import connect_to
 from chatlanes.updates.intake import TIMEOUT_S
 from chatlanes.updates.words import WORDS
@@ -195,8 +195,8 @@ def find(client: Redis, id_: str) -> Sent:
         stored, state, problem = pipe.execute()
     if stored is not None:
         record = json.loads(stored)
-        error, why = error_of(record["error"]), record["why"]
-        return Sent(id_, record["state"], record["result"], error, why, record["ended_ms"])
+        error = record["error"] and errors.restored(record["error"])
+        return Sent(id_, record["state"], record["result"], error, record["why"], record["ended_ms"])
     if state is None:
         return Sent(id_, State.UNKNOWN.value)
     now = State.BURIED if state == b"buried" else State.WAITING

@@ -101,6 +101,17 @@ class NetworkError(BotApiError):
         self.uncertain = uncertain
 
 
+def stored(error: BotApiError) -> dict[str, Any]:
+    """The error as JSON, for `restored`."""
+    return {"kind": type(error).__name__, **vars(error)}
+
+
+def restored(fields: dict[str, Any]) -> BotApiError:
+    given = {**fields}
+    kind: type[BotApiError] = globals().get(given.pop("kind"), BotApiError)
+    return kind(**given)
+
+
 #: Errors that only the description distinguishes: code, part of the description, class.
 _BY_DESCRIPTION: tuple[tuple[int, str, type[BotApiError]], ...] = (
     (400, "message is not modified", NotModified),

@@ -130,7 +130,7 @@ class Otel(Traces):
     def running(self, request: Any, update: Any, delivery: Delivery | None, describe: Describe) -> NoSpan:
         carried = request.get(TRACE)
         if carried == _UNSAMPLED:
-            return Within(under(_unsampled()))
+            return Within(set_span_in_context(_unsampled()))
         queue = (request.delivery_info or {}).get("routing_key", "")
         about = {
             **messaging("process", queue, request.id),
@@ -139,7 +139,7 @@ class Otel(Traces):
             **(ours({"died": delivery.died, "waited_s": delivery.waited_s}) if delivery else {}),
         }
         span = self._provider.tracer().start_span(f"process {queue}", _context_in(carried), SpanKind.CONSUMER, about)
-        return OneSpan(span, under(span), self._secrets, describe)
+        return OneSpan(span, set_span_in_context(span), self._secrets, describe)
 
     @harmless(NO_SPAN)
     def calling(self, method: str, chat: int | str | None, url: str, describe: Describe) -> NoSpan:
@@ -152,12 +152,12 @@ class Otel(Traces):
             **ours({"chat": chat}),
         }
         span = self._provider.tracer().start_span(method, None, SpanKind.CLIENT, about)
-        return OneSpan(span, unseen(under(span)), self._secrets, describe)
+        return OneSpan(span, unseen(set_span_in_context(span)), self._secrets, describe)
 
     @harmless(NO_SPAN)
     def stepping(self, name: str, describe: Describe) -> NoSpan:
         span = self._provider.tracer().start_span(f"step {name}", None, SpanKind.INTERNAL, ours({"step": name}))
-        return OneSpan(span, under(span), self._secrets, describe)
+        return OneSpan(span, set_span_in_context(span), self._secrets, describe)
 
     @harmless()
     def event(self, name: str, **fields: Any) -> None:
@@ -273,10 +273,6 @@ class OneSpan(Within):
             if ending.failure is not None:
                 record(self._span, ending.failure, self._secrets)
         self._span.end()
-
-
-def under(span: Span) -> Context:
-    return set_span_in_context(span)
 
 
 def unseen(context: Context | None = None) -> Context:

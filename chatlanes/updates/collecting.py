@@ -4,7 +4,6 @@ The name depends on nothing but the update. Payments, commands, edits and servic
 album's parts always are. Two updates of different chats never have the same name, except by a user's own function.
 """
 
-import reprlib
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -14,7 +13,7 @@ from chatlanes.settings import Settings
 from chatlanes.settings.checks import NO_COLLECT
 from chatlanes.settings.imports import ImportPathError, import_function
 from chatlanes.updates.parsing import ParsedUpdate, text_id, text_of
-from chatlanes.updates.routing import NEW_MESSAGES, KeysError, copy_of, explained, is_name, is_urgent
+from chatlanes.updates.routing import NEW_MESSAGES, is_urgent, name_by
 
 #: From an update to the name of its group, or None.
 GroupName = Callable[[dict[str, Any], ParsedUpdate], str | None]
@@ -106,15 +105,7 @@ def _custom(collect: str) -> GroupName:
     def by_function(update: dict[str, Any], parsed: ParsedUpdate) -> str | None:
         if is_urgent(parsed):
             return None
-        with explained(f"{collect} (COLLECT)"):
-            name = function(copy_of(update))
-            if name is None:
-                return None
-            if not is_name(name):
-                raise KeysError(
-                    f"{collect} (COLLECT) must return None, or a name with 1 to 256 characters and no control "
-                    f"characters, not {reprlib.repr(name)}"
-                )
-            return str.__str__(name)
+        what = "a name with 1 to 256 characters and no control characters"
+        return name_by(f"{collect} (COLLECT)", function, update, what)
 
     return by_function

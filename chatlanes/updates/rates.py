@@ -4,7 +4,6 @@ The rate depends on nothing but the update. Payments, updates of CONTROL, and wh
 who has blocked it, are never limited, except that your own function may limit the last.
 """
 
-import reprlib
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -14,7 +13,7 @@ from chatlanes.settings import Settings
 from chatlanes.settings.checks import RATE_BYS
 from chatlanes.settings.imports import ImportPathError, import_function
 from chatlanes.updates.parsing import ParsedUpdate
-from chatlanes.updates.routing import NEW_MESSAGES, KeysError, by_chat, by_user, copy_of, explained, is_name, is_urgent
+from chatlanes.updates.routing import NEW_MESSAGES, by_chat, by_user, is_urgent, name_by
 
 #: From an update to the key of its rate, or None: it has no limit.
 RateKey = Callable[[dict[str, Any], ParsedUpdate], str | None]
@@ -68,15 +67,7 @@ def _custom(by: str) -> RateKey:
     function = import_function("USER_RATE_BY", by, "a key, or None", UserRateError)
 
     def by_function(update: dict[str, Any], parsed: ParsedUpdate) -> str | None:
-        with explained(f"{by} (USER_RATE_BY)"):
-            key = function(copy_of(update))
-            if key is None:
-                return None
-            if not is_name(key) or len(key.encode()) > MOST_KEY_BYTES:
-                raise KeysError(
-                    f"{by} (USER_RATE_BY) must return None, or a key of 1 to {MOST_KEY_BYTES} bytes without control "
-                    f"characters, not {reprlib.repr(key)}"
-                )
-            return str.__str__(key)
+        what = f"a key of 1 to {MOST_KEY_BYTES} bytes without control characters"
+        return name_by(f"{by} (USER_RATE_BY)", function, update, what, MOST_KEY_BYTES)
 
     return by_function

@@ -255,6 +255,21 @@ def is_name(value: object) -> bool:
     return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
 
+def name_by(
+    setting: str, function: Callable[[dict[str, Any]], Any], update: dict[str, Any], what: str, most_bytes: int = 1024
+) -> str | None:
+    """What a user's function, the value of `setting`, returns for the update: a name, or None. Raises KeysError, which
+    says `what` it may return instead.
+    """
+    with explained(setting):
+        name = function(copy_of(update))
+        if name is None:
+            return None
+        if not is_name(name) or len(name.encode()) > most_bytes:
+            raise KeysError(f"{setting} must return None, or {what}, not {reprlib.repr(name)}")
+        return str.__str__(name)
+
+
 @contextmanager
 def explained(function: str) -> Iterator[None]:
     """Wraps a call of a user's function. Raises KeysError, whatever the function raises or returns."""

@@ -327,13 +327,11 @@ def _note(begun: JournaledCall, error: BotApiError) -> None:
     if isinstance(error, NetworkError):  # nothing was sent
         begun.undone()
     else:
-        begun.refused({"kind": type(error).__name__, **vars(error)})
+        begun.refused(errors.stored(error))
 
 
 def _answer_of(begun: JournaledCall) -> Any:
     """Return or raise the outcome that an earlier run recorded."""
     if not (begun.is_refused and begun.outcome):
         return begun.outcome
-    fields = {**begun.outcome}
-    kind: type[BotApiError] = getattr(errors, fields.pop("kind"), BotApiError)
-    raise kind(**fields)
+    raise errors.restored(begun.outcome)

@@ -65,7 +65,7 @@ class Arrivals:
         if again := self._again:
             return again[0][0] <= place
         interrupts = self._ctx.interrupts
-        return interrupts is not None and interrupts.has_arrived(place)
+        return interrupts is not None and interrupts.delivery.has_arrived(place)
 
     def _fetch(self) -> None:
         """Raises LeaseLost, and ParkUpdate if Redis is away."""
@@ -74,7 +74,7 @@ class Arrivals:
             return
         assert isinstance(calls, Calls), "a run with a place has calls"  # noqa: S101
         try:
-            interrupts.fetch_arrival(place)
+            interrupts.delivery.fetch_arrival(place)
         except RedisAway as outage:
             calls.gate.cut_off(outage)
 
@@ -86,7 +86,7 @@ class Arrivals:
             update = again.popleft()[1]
         else:
             self._fetch()
-            body = None if interrupts is None else interrupts.take_arrival(place)
+            body = None if interrupts is None else interrupts.delivery.take_arrival(place)
             if body is None:
                 return None
             update = read(body.encode())[0][0]

@@ -144,7 +144,7 @@ class Hooks:
     def give_up(self) -> None:
         """Ends every wait for Redis."""
         for hook in self:
-            hook.intake.give_up()
+            hook.intake.commits.give_up()
 
     def _follow(self) -> None:
         if not self._followed.look():
@@ -274,7 +274,7 @@ class Hook:
         if update is None:
             return None  # the client disconnected
         try:
-            await self.intake.add(update)
+            await self.intake.commits.add(update)
         except NotDurableError:
             return await _answer_unavailable(send)
         # If the process dies here, Telegram sends the update again, and it is dropped as seen.

@@ -19,8 +19,7 @@ from typing import Any
 import click
 from redis.exceptions import RedisError
 
-from celery_lanes.errors import complaint
-from chatlanes.logs.foreign_text import one_line
+from celery_lanes.errors import complaint, one_line
 from chatlanes.poller.bot_api import Telegram, TelegramTroubleError, TokenRefusedError
 from chatlanes.poller.factory import check, intake_of
 from chatlanes.poller.program import given_log_options, log_options, run

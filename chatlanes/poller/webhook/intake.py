@@ -197,7 +197,7 @@ class HookIntake:
         self._shared = shared
         self._filtering = Filter(settings)
         self._intake: Intake | None = None
-        self._commits = GroupCommit(
+        self.commits = GroupCommit(
             self._append,
             self._appended,
             thread_of(settings.bot_name) if settings.bot_name else "appends",
@@ -208,14 +208,6 @@ class HookIntake:
         self._logged_at_s = float("-inf")
         self.progress = Progress()
 
-    async def add(self, update: Any) -> None:
-        """Returns when Redis holds the update durably. Raises NotDurableError."""
-        await self._commits.add(update)
-
-    def give_up(self) -> None:
-        """Ends every wait in `add` with NotDurableError."""
-        self._commits.give_up()
-
     def has_room(self) -> bool:
         """True if one more update may be accepted. Reads the backlog again if it was read some time ago."""
         if self._pending <= self._settings.max_pending:
@@ -224,7 +216,7 @@ class HookIntake:
         self._log_limit(now_s)
         if now_s - self._read_at_s >= READ_EVERY_S:
             self._read_at_s = now_s
-            self._commits.start()
+            self.commits.start()
         return False
 
     def _log_limit(self, now_s: float) -> None:

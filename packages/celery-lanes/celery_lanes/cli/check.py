@@ -18,8 +18,8 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from celery_lanes.cli.context import Context, command
-from celery_lanes.cli.formatting import age, moment, visible
-from celery_lanes.errors import ServerUnfit, complaint
+from celery_lanes.cli.formatting import age, moment
+from celery_lanes.errors import ServerUnfit, complaint, visible
 from celery_lanes.monitoring import inspection
 from celery_lanes.protocol import advice, check_server, data_loss, digest, durability
 from celery_lanes.words import NEUTRAL, Words
