@@ -17,12 +17,12 @@ from typing import Any, TextIO, cast
 
 from redis import Redis
 
-from celery_lanes.errors import visible
 from celery_lanes.monitoring import inspection
 from celery_lanes.protocol import Add, Push, Write
 from chatlanes.broadcasts import keys
 from chatlanes.broadcasts.reasons import DESCRIBED, NOT_REACHED, Reason
 from chatlanes.broadcasts.recipients import CHUNK, pack
+from chatlanes.logs.foreign_text import visible
 
 #: The longest description of a refusal that is kept.
 LONGEST_DETAIL = 120

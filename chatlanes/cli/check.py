@@ -8,11 +8,11 @@ from typing import Any
 
 from celery_lanes.cli.check import Finding
 from celery_lanes.cli.formatting import moment
-from celery_lanes.errors import one_line
 from celery_lanes.monitoring import inspection
 from chatlanes.bot.schedules import MISSED_AFTER_MS
 from chatlanes.cli.context import BotContext
 from chatlanes.cli.schedules import recorded
+from chatlanes.logs.foreign_text import one_line
 from chatlanes.settings import Settings
 from chatlanes.telegram import BotApiError
 from chatlanes.telegram.client import BotApi

@@ -14,7 +14,7 @@ from itertools import dropwhile
 from types import FrameType, TracebackType
 from typing import Any
 
-from celery_lanes.errors import visible
+from chatlanes.logs.foreign_text import indented
 from chatlanes.logs.redaction import Secrets
 
 #: Characters kept of a message, and of the end of a traceback: an error may contain a whole HTTP response.
@@ -168,11 +168,6 @@ def _members(group: BaseExceptionGroup[BaseException], secrets: Secrets, depth: 
     left_out = len(group.exceptions) - (MOST_MEMBERS if depth else 0)
     if left_out > 0:
         yield f"  | {LEFT_OUT}{left_out:,} errors of the group]\n"
-
-
-def indented(text: str) -> str:
-    """The text, each line after the first one indented, so that none looks like the beginning of a record."""
-    return visible(text.rstrip("\n")).replace("\n", "\n    ")
 
 
 def bounded(text: str, secrets: Secrets, limit: int) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
-from celery_lanes.errors import visible
-from chatlanes.logs.errors import bounded, indented, traceback_of
+from chatlanes.logs.errors import bounded, traceback_of
+from chatlanes.logs.foreign_text import indented, visible
 from chatlanes.logs.ids import LineContext, bot_of_thread
 from chatlanes.logs.redaction import Secrets
 

@@ -11,8 +11,8 @@ import sys
 import threading
 from typing import Any, NoReturn
 
-from celery_lanes.errors import visible
 from chatlanes.logs.errors import traceback_of
+from chatlanes.logs.foreign_text import visible
 from chatlanes.logs.ids import LineContext
 from chatlanes.logs.lines import JsonLines, TextLines
 from chatlanes.logs.redaction import Secrets

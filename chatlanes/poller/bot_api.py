@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 
 import orjson
 
-from celery_lanes.errors import one_line
+from chatlanes.logs.foreign_text import one_line
 from chatlanes.logs.redaction import without_token
 from chatlanes.telegram.http_client import (
     BotApiAnswer,

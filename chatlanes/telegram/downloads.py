@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from celery_lanes.errors import one_line
+from chatlanes.logs.foreign_text import one_line
 
 #: The method name in errors of downloads. It is not a method of the Bot API.
 METHOD = "download"

@@ -33,7 +33,7 @@ from requests.utils import get_environ_proxies
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 from urllib3.util.ssl_ import create_urllib3_context
 
-from celery_lanes.errors import one_line
+from chatlanes.logs.foreign_text import one_line
 from chatlanes.telegram.errors import BotApiError, ChatId, ServerError, TooManyRequests, refusal
 from chatlanes.updates.parsing import read as read_json
 

@@ -42,7 +42,7 @@ STOP_BUTTON = "stopped_message_generation"
 #: After a failure the username of a bot is not asked for again sooner.
 ASK_AGAIN_AFTER_S = 60.0
 
-#: The lanes that a message may have: MOST_LANES in celery_lanes/protocol/commands.py, whose import loads Celery.
+#: The lanes that a message may have: MOST_LANES in celery_lanes/protocol/messages.py, whose import loads Celery.
 MOST_KEYS = 64
 #: The one key of ORDER_BY=bot.
 WHOLE_BOT = "bot"

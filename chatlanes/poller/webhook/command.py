@@ -19,7 +19,8 @@ from typing import Any
 import click
 from redis.exceptions import RedisError
 
-from celery_lanes.errors import complaint, one_line
+from celery_lanes.errors import complaint
+from chatlanes.logs.foreign_text import one_line
 from chatlanes.poller.bot_api import Telegram, TelegramTroubleError, TokenRefusedError
 from chatlanes.poller.factory import check, intake_of
 from chatlanes.poller.program import given_log_options, log_options, run
@@ -277,13 +278,13 @@ def _call_for(bot: Settings, stop: Stop, method: str, wanted: Callable[[Settings
         return _fail(f"{prefix}{error}", 2)
     except (TelegramTroubleError, TokenRefusedError) as error:
         if is_done:  # the token is valid: the server has no getWebhookInfo
-            _print(f"{prefix}the server accepted {method}, but its getWebhookInfo failed: {error}")
+            click.echo(f"{prefix}the server accepted {method}, but its getWebhookInfo failed: {error}")
             return 0
         return _fail(f"{prefix}{error}" if isinstance(error, TokenRefusedError) else f"{prefix}Telegram: {error}", 1)
     finally:
         telegram.close()
     for line in _describe(info, our_url):
-        _print(prefix + line)
+        click.echo(prefix + line)
     return 0
 
 
@@ -320,10 +321,6 @@ def _when(seconds: Any) -> str:
         return "at an unknown time"
 
 
-def _print(text: str) -> None:
-    print(text)  # noqa: T201 - the output of the command
-
-
 def _fail(why: str, code: int) -> int:
-    print(why, file=sys.stderr)  # noqa: T201 - one sentence, no log line
+    click.echo(why, err=True)
     return code

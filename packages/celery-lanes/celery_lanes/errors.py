@@ -1,8 +1,6 @@
-"""The errors of lanes, each of which says what to do, and texts from elsewhere as messages show them."""
+"""The errors of lanes. Each message says what to do."""
 
 from __future__ import annotations
-
-import re
 
 from click import ClickException
 from redis.exceptions import AuthenticationError, RedisError
@@ -53,7 +51,7 @@ class Misconfigured(LanesError):  # noqa: N818 - see above
 
 
 def unknown_texts(version: int) -> str:
-    """What is wrong with a timer that cannot be read, and what to do."""
+    """Why a timer cannot be read, and what to do."""
     return (
         f"is packed with version {version} of its app's texts, which this process does not know: start the release "
         "that set it, or a newer one, and stop this one"
@@ -68,21 +66,3 @@ def complaint(error: Exception) -> str:
     if "HELLO must be called" in text or "Authentication required" in text:
         return "the server requires a password, and its URL has none (redis://:password@host:port/0)"
     return f"the server rejects the password of its URL ({text.rstrip('.')})"
-
-
-#: C0 except tab and line feed, DEL and C1; U+2028 and U+2029; marks, embeddings, overrides and isolates of direction.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def visible(text: str) -> str:
-    """A text from elsewhere, with its line feeds and tabs: no character of it moves the cursor, hides or reorders what
-    is shown. They are escaped as JSON and Python write them (`\\u001b`), so JSON stays JSON.
-    """
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def one_line(text: object, limit: int = 300) -> str:
-    """The text as one line of at most this many characters: enough to understand a description."""
-    shown = text if isinstance(text, str) else "(not text)"
-    escaped = visible(shown[:limit]).replace("\n", r"\n").replace("\t", r"\t")
-    return escaped if len(shown) <= limit and len(escaped) <= limit else f"{escaped[:limit]}…"

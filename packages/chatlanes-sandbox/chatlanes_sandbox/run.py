@@ -18,7 +18,8 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from celery_lanes.embedded_server import HOST, DirectoryTakenError, Server, ServerFailedError, start_server
-from celery_lanes.errors import LanesError, complaint, visible
+from celery_lanes.errors import LanesError, complaint
+from chatlanes.logs.foreign_text import visible
 from chatlanes.logs.process import WRONG_SETTING, warn_of_settings
 from chatlanes.settings import Settings, SettingsError, load
 from chatlanes.settings.bot_files import bots_in

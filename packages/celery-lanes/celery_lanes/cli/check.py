@@ -18,8 +18,8 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from celery_lanes.cli.context import Context, command
-from celery_lanes.cli.formatting import age, moment
-from celery_lanes.errors import ServerUnfit, complaint, visible
+from celery_lanes.cli.formatting import age, moment, visible
+from celery_lanes.errors import ServerUnfit, complaint
 from celery_lanes.monitoring import inspection
 from celery_lanes.protocol import advice, check_server, data_loss, digest, durability
 from celery_lanes.words import NEUTRAL, Words
@@ -127,7 +127,7 @@ def namesakes(replies: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
 def of_worker_answers(
     answers: Mapping[str, Any], ours: str, queues: Iterable[str], words: Words = NEUTRAL
 ) -> Iterator[Finding]:
-    """`answers`: the result of `answers_by_worker`; lanes/monitoring/remote_control.py makes the replies."""
+    """`answers`: the result of `answers_by_worker`; monitoring/remote_control.py makes the replies."""
     read: set[str] = set()
     for name, answer in sorted(answers.items()):
         if "scripts" not in answer:

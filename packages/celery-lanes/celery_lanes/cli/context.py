@@ -18,8 +18,9 @@ import click
 from redis import Redis
 from redis.exceptions import RedisError
 
+from celery_lanes.cli.formatting import visible
 from celery_lanes.cli.group import Group, filled
-from celery_lanes.errors import LanesError, complaint, visible
+from celery_lanes.errors import LanesError, complaint
 from celery_lanes.monitoring import inspection
 from celery_lanes.monitoring.inspection import Record
 from celery_lanes.protocol import Store, StoredTimer, keys

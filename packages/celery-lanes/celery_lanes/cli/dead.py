@@ -24,8 +24,7 @@ from celery_lanes.cli.context import (
     wanted,
     with_size,
 )
-from celery_lanes.cli.formatting import echo, moment, table
-from celery_lanes.errors import one_line
+from celery_lanes.cli.formatting import echo, moment, one_line, table
 from celery_lanes.monitoring import inspection
 from celery_lanes.monitoring.inspection import Record
 

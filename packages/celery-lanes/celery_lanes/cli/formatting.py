@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -9,12 +10,25 @@ from datetime import UTC, datetime
 
 import click
 
-from celery_lanes.errors import one_line, visible
-
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 #: Characters of a cell: any key or id that is not an attack.
 LONGEST_CELL = 1_000
 _BLOCKS = " ▏▎▍▌▋▊▉█"
+#: C0 except tab and line feed, DEL and C1; U+2028 and U+2029; marks, embeddings, overrides and isolates of direction.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    """The text with its line feeds and tabs; what moves the cursor, hides or reorders is escaped. JSON stays JSON."""
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def one_line(text: str, limit: int) -> str:
+    """The text as one line of at most this many characters."""
+    escaped = visible(text[:limit]).replace("\n", r"\n").replace("\t", r"\t")
+    return escaped if len(text) <= limit and len(escaped) <= limit else f"{escaped[:limit]}…"
+
+
 _CAPTURED: ContextVar[list[str] | None] = ContextVar("captured", default=None)
 
 

@@ -10,7 +10,7 @@ import os
 import time
 from contextlib import suppress
 
-from celery_lanes.errors import visible
+from chatlanes.logs.foreign_text import visible
 
 STDOUT = 1
 ERASE_LINE = "\r\033[K"
