@@ -1,7 +1,7 @@
 """A call of the outbox: checked where it is sent from, and packed as a message of its lane. Asks no server.
 
-Guarantees that what the list of the Bot API (bot_api.json) can tell is told at once: each mistake raises SendError with
-a sentence that says what to do. What only Telegram can tell, such as an unknown chat, is in the result of the call.
+Guarantees that what the list of the Bot API (bot_api.json) shows is refused at once: each mistake raises SendError
+with a sentence that says what to do. A refusal by Telegram, such as of an unknown chat, is the result of the call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from chatlanes.updates.routing import KeysError, keys_of, queue_of
 KIND = "send"
 #: The stored parameters of a call. Telegram's longest texts have some 10 KB.
 MOST_BYTES = 1 << 20
-#: Parameters that name what is edited, or who gets it, in place of `chat_id`, which is optional then.
+#: Parameters that name the message to edit, or the user, instead of `chat_id`, which is optional then.
 _INSTEAD_OF_CHAT = ("inline_message_id", "user_id")
 
 
@@ -97,7 +97,7 @@ def _name(chat_id: int, once: str | None) -> str:
 
 
 def _with_chat(method: str, chat_id: int, given: dict[str, Any]) -> dict[str, Any]:
-    """`chat_id` is a parameter if the method has it, unless another one is given in place of it."""
+    """`chat_id` is a parameter if the method has it, unless another one is given instead."""
     instead = any(takes(method, each) and not needs(method, each) and each in given for each in _INSTEAD_OF_CHAT)
     if not takes(method, "chat_id") or (instead and not needs(method, "chat_id")):
         return given

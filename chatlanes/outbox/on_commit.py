@@ -83,7 +83,7 @@ def _after_commit_of_session(call: OutboxCall, session: Any) -> None:
 
 
 def _committed(session: Session) -> None:
-    """Called in the commit, before the transaction has ended. A savepoint gives its calls to what is around it."""
+    """Called in the commit, before the transaction has ended. The calls of a savepoint go to the one around it."""
     committed = _innermost(session)
     owner = _COMMITTED if committed is None or committed.parent is None else committed.parent
     calls = session.info[_CALLS]
@@ -91,7 +91,7 @@ def _committed(session: Session) -> None:
 
 
 def _ended(session: Session, transaction: SessionTransaction) -> None:
-    """Whatever has ended it: a call that its commit has not taken is dropped with it. Sends what was committed only
+    """Whatever has ended it: a call that its commit has not taken is dropped with it. Sends the committed calls only
     now, because the session can be used again if that fails.
     """
     calls = [(of, call) for of, call in session.info[_CALLS] if of is not transaction]
@@ -106,7 +106,7 @@ def _innermost(session: Session) -> SessionTransaction | None:
 
 
 def _append(call: OutboxCall) -> None:
-    """In the commit of an AsyncSession, the event loop goes on meanwhile."""
+    """In the commit of an AsyncSession, the event loop continues meanwhile."""
     from sqlalchemy.util import await_only
     from sqlalchemy.util.concurrency import in_greenlet
 

@@ -10,7 +10,6 @@ dropped as seen, so a replay may be repeated. USER_RATE does not hold for them.
 """
 
 import logging
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -220,25 +219,21 @@ def _open(path: str) -> BinaryIO:
 
 def _report(path: str, lines: JsonLinesSource, progress: Progress) -> int:
     name = "stdin" if path == STDIN else path
-    _say(
+    click.echo(
         f"{name}: {lines.durable} lines, {progress.received} updates: "
         f"{progress.added} appended, {progress.seen} seen before, "
         f"{progress.buried} buried, {progress.dropped} filtered out, {lines.bad} lines that are not updates; "
         f"backlog {progress.pending}"
     )
     if progress.seen:
-        _say(f"updates that were appended in the last {SEEN_TTL_S // 3600} h are not appended again")
+        click.echo(f"updates that were appended in the last {SEEN_TTL_S // 3600} h are not appended again")
     if not lines.is_over:
-        _say(f"stopped before the end: lines up to {lines.durable} are in the lanes. Run it again for the rest")
+        click.echo(f"stopped before the end: lines up to {lines.durable} are in the lanes. Run it again for the rest")
     return int(lines.bad > 0 or not lines.is_over)
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-
-
 def _refuse(why: str) -> int:
-    sys.stderr.write(why + "\n")
+    click.echo(why, err=True)
     return 2
 
 

@@ -50,7 +50,7 @@ class SinkLike(Protocol):
 
 @dataclass(frozen=True)
 class CustomEndpoints:
-    """What the program gives. `loop` is the event loop for async ones. Raises TypeError."""
+    """The endpoints that the program gives. `loop` is the event loop for async ones. Raises TypeError."""
 
     source: Batches | None = None
     sink: SinkLike | None = None

@@ -5,6 +5,7 @@ The sentences that users read are next to their settings, in `settings.model`.
 
 import re
 import shlex
+from collections.abc import Callable
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
@@ -94,12 +95,12 @@ def command_line(text: str) -> str:
     return text
 
 
-def order(text: str) -> str:
-    return text if text in ORDERS else import_path(text)
+def _one_of(names: tuple[str, ...]) -> Callable[[str], str]:
+    """Or an import path."""
+    return lambda text: text if text in names else import_path(text)
 
 
-def collect(text: str) -> str:
-    return text if text in COLLECTS else import_path(text)
+order, collect, rate_by = _one_of(ORDERS), _one_of(COLLECTS), _one_of(RATE_BYS)
 
 
 def interrupt(text: str, info: ValidationInfo) -> str:
@@ -122,10 +123,6 @@ def user_rate(text: str) -> str:
     found = _RATE.fullmatch(text)
     _require(found is not None and int(found[1]) > 0 and float(found[2]) > 0)
     return text
-
-
-def rate_by(text: str) -> str:
-    return text if text in RATE_BYS else import_path(text)
 
 
 def kinds(text: Any) -> Any:

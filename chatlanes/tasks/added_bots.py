@@ -22,8 +22,8 @@ logger = get_task_logger(__name__)
 
 
 class Known(NamedTuple):
-    """What is known of a bot id. `served`: the result of `load`; None: it is not served here, because of `why`.
-    `is_removed`: what waits for it is settled unrun.
+    """The knowledge of a bot id. `served`: the result of `load`; None: it is not served here, because of `why`.
+    `is_removed`: the updates that wait for it are settled unrun.
     """
 
     stored: bytes | None

@@ -64,7 +64,7 @@ class RecipientResult(NamedTuple):
 
 
 def run_once(served: ServedBot, ctx: Context, run: Callable[[], Any]) -> RecipientResult:
-    """Run what is to be done in a chat. Raises its error if another attempt may succeed."""
+    """Run the call or function for a chat. Raises its error if another attempt may succeed."""
     try:
         result = run()
     except Exception as error:

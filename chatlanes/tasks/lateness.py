@@ -23,7 +23,7 @@ WRITTEN = NEW_MESSAGES | {"edited_message", "edited_channel_post", "edited_busin
 
 
 class Served(Protocol):
-    """What is needed of a bot (ServedBot)."""
+    """The properties of a bot that are used here (ServedBot)."""
 
     @property
     def settings(self) -> Settings: ...

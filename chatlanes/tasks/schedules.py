@@ -88,7 +88,7 @@ class Watcher:
                 pause_s = LONGEST_PAUSE_MS / 1000
 
     def look(self) -> float:
-        """Fire what is due; returns the time until the next look, in seconds. Raises RedisError."""
+        """Fire the schedules that are due; returns the time until the next look, in seconds. Raises RedisError."""
         now_ms, stored = self._store.schedules()
         if self._is_new:
             self._remove_former(stored)

@@ -2,7 +2,7 @@
 
 Guarantees that a token is stored only encrypted, and that the record of one bot cannot serve as another's. A record is
 written in one step with the counter of changes, so that a process which reads that counter misses no change. Does not
-limit who adds bots: whoever has REDIS_URL and BOTS_KEY may.
+limit who adds bots: any process with REDIS_URL and BOTS_KEY may.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class NotOpenedError(Exception):
 
 @dataclass(frozen=True)
 class Record:
-    """What is stored of a bot. `is_removed`: it was removed with what waited for it, which workers settle unrun."""
+    """The stored fields of a bot. `is_removed`: it was removed with its updates, which workers settle unrun."""
 
     token: str = ""
     bot: str = ""
@@ -169,7 +169,7 @@ class Registry:
         self._client.transaction(seal, ADDED)
 
     def remove(self, bot_id: int, *, drop: bool) -> None:
-        """Without `drop` nothing is stored of it any more, and what waits for it is kept."""
+        """Without `drop` nothing is stored of it any more, and its updates are kept."""
         if drop:
             self.put(bot_id, Record(is_removed=True))
         else:

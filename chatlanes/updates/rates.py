@@ -18,7 +18,7 @@ from chatlanes.updates.routing import NEW_MESSAGES, by_chat, by_user, is_urgent,
 #: From an update to the key of its rate, or None: it has no limit.
 RateKey = Callable[[dict[str, Any], ParsedUpdate], str | None]
 
-#: What a person does on purpose, and as often as they like.
+#: Actions of a person, on purpose and as often as they like.
 OF_PEOPLE = NEW_MESSAGES | {
     *("edited_message", "edited_channel_post", "edited_business_message", "guest_message"),
     *("callback_query", "inline_query", "chosen_inline_result", "message_reaction", "poll_answer"),

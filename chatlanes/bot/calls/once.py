@@ -20,7 +20,7 @@ class Once:
         """The updates that have arrived since this run began and belong to it (INTERRUPT=steer), as Telegram sent them,
         the oldest first: `for update in ctx.arrivals()`, in a coroutine `async for`.
 
-        The loop ends when there is no more now, and never waits; call it again later. An update that it has yielded is
+        The loop ends when no more has arrived, and never waits; call it again later. An update that it has yielded is
         settled with this run, and a later run of the handler gets it in the same place: between the same calls and
         steps. Those that were not yielded are the next run. Asks Redis only if something has arrived.
 

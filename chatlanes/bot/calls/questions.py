@@ -62,7 +62,7 @@ class Question:
     timeout_s: float = 0.0
     answers: list[str | None] = field(default_factory=list)
     calls: dict[str, list[Any]] = field(default_factory=dict)
-    #: What the handler has taken of ctx.arrivals, each with its place.
+    #: The updates that the handler has taken of ctx.arrivals, each with its place.
     arrived: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
 
     @classmethod

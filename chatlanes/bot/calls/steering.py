@@ -38,7 +38,7 @@ class SteeredContext(Protocol):
 
 
 class Arrivals:
-    """What has arrived in the run of a context. Iterating ends when there is nothing more; it may be repeated."""
+    """The arrivals in the run of a context. Iterating ends when there is nothing more; it may be repeated."""
 
     def __init__(self, ctx: SteeredContext) -> None:
         self._ctx = ctx

@@ -51,7 +51,7 @@ class Worker:
 
     @property
     def log(self) -> str:
-        """What it has logged and printed."""
+        """Its log and its output."""
         return self._log_file.read_text(errors="replace")
 
     def stop(self) -> None:

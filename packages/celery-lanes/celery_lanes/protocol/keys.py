@@ -72,7 +72,7 @@ SETTLED = "lanes:settled"
 #: hash: `times` or `ms`, a kind of parking (may be empty) and a group of queues, by blanks -> how often, or ms
 PARKED = "lanes:parked"
 #: hash: `wait`, `run` or `recovery`, an upper bound, s, and a group of queues, joined by blanks -> number in this
-#: histogram bucket; `sum` instead of a bound -> their sum, µs; `lost runs` and a group -> how many (timings.py)
+#: histogram bucket; `sum` instead of a bound -> their sum, µs; `lost runs` and a group -> how many (pending_acks.py)
 TIMES = "lanes:times"
 #: zset: a worker (as `holder` of a message), a blank, and its slots -> time until which it counts as alive, ms
 WORKERS = "lanes:workers"

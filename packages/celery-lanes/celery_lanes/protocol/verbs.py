@@ -186,7 +186,7 @@ def turn(
     times: Mapping[str, int] | None = None,
 ) -> Command[Fetched]:
     """Settles (id, fence) pairs and leases up to `room` ready messages, in one step. Examines at most 64 ids more than
-    fit. `times` is added to the counters in Redis (timings.py).
+    fit. `times` is added to the counters in Redis (pending_acks.py).
 
     The `first` queues are emptied before the others are read. The `last` ones are read when all others are empty, and
     if fewer than `last_room` messages were leased until then.
@@ -485,7 +485,7 @@ def take(message_id: str, fence: str, *, known: int, place: int | None) -> Comma
 
 
 def leave(message_id: str, fence: str, *, kept: int) -> Command[Outcome]:
-    """Gives back the messages that the runs of a message have taken, but for the first `kept`: they follow it again."""
+    """Returns the messages that the runs of a message have taken, except the first `kept`: they follow it again."""
     return verb("leave", Outcome, id=message_id, fence=fence, kept=kept)
 
 

@@ -112,7 +112,7 @@ _lanes = _Lanes()
 
 
 class Later(EagerResult):
-    """The result of a task that waits in its lanes. Whoever needs its value runs it."""
+    """The result of a task that waits in its lanes. A caller of `get` runs it."""
 
     def __init__(self, message_id: str, keys: set[str], run: Callable[[], EagerResult]) -> None:
         super().__init__(message_id, None, PENDING)

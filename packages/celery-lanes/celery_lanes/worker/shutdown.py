@@ -34,7 +34,7 @@ logger = get_logger(__name__)
 COLD_WITHIN_S, COLD_AFTER_RUNS_S = 10.0, 3.0
 CHECK_EVERY_S = 0.2
 #: The worker exits when Redis has not answered for NO_ANSWER_S and no handler has run for IDLE_S. Together with the
-#: time that the end of a handler may take (retry.py) this is less than 10 s.
+#: time that the end of a handler may take (journal.py) this is less than 10 s.
 NO_ANSWER_S, IDLE_S = 6.0, 3.0
 #: The timeout of one command.
 ANSWER_WITHIN_S = 1.0

@@ -104,7 +104,7 @@ class Simulator:
             time.sleep(WAIT_S)
 
     def _explained(self) -> str:
-        """What the bot has done instead."""
+        """The calls of the bot so far."""
         stats = self.stats()
         refused = [f"{call['method']} was refused: {call['error']}" for call in self.calls() if "error" in call]
         if not stats["polls"] and not stats["webhook"]:

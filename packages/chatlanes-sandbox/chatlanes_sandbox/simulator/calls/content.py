@@ -247,7 +247,7 @@ HEAD = (
 def changed(raw: dict[str, Any], method: str, params: Params, files: FileStore) -> dict[str, Any]:
     """`raw` after `method`, the whole message, with no buttons but those of the edit. Raises RefusedError.
 
-    Whether it may be edited is decided elsewhere.
+    The caller has checked that it may be edited.
     """
     edited = _content_changed(raw, method, params, files)
     rows = inline_keyboard(params)
