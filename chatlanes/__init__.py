@@ -33,33 +33,21 @@ if TYPE_CHECKING:
     from chatlanes.telegram.client import BotApi
     from chatlanes.updates.routing import keys_of
 
-#: Name -> the module that defines it.
-_PUBLIC = {
-    "AskTimeout": "chatlanes.bot",
-    "Bot": "chatlanes.bot",
-    "BotApi": "chatlanes.telegram.client",
-    "Context": "chatlanes.bot",
-    "OutboxFullError": "chatlanes.outbox",
-    "Schedule": "chatlanes.bot",
-    "SendError": "chatlanes.outbox",
-    "Sent": "chatlanes.outbox",
-    "SessionError": "chatlanes.bot",
-    "Settings": "chatlanes.settings",
-    "SettingsError": "chatlanes.settings",
-    "StepError": "chatlanes.bot",
-    "Timer": "chatlanes.bot",
-    "TooMuchStagedError": "chatlanes.bot",
-    "UpdateTimeoutError": "chatlanes.bot",
-    "app": "chatlanes.tasks.app",
-    "current": "chatlanes.bot",
-    "keys_of": "chatlanes.updates.routing",
-    "load": "chatlanes.settings",
-    "run": "chatlanes.poller",
-    "send": "chatlanes.outbox",
-    "send_on_commit": "chatlanes.outbox",
-    "sent": "chatlanes.outbox",
-    "webhook": "chatlanes.poller.webhook.app",
+#: Module -> the public names that it defines.
+_NAMES_OF = {
+    "chatlanes.bot": (
+        "AskTimeout Bot Context Schedule SessionError StepError Timer TooMuchStagedError UpdateTimeoutError current"
+    ),
+    "chatlanes.outbox": "OutboxFullError SendError Sent send send_on_commit sent",
+    "chatlanes.poller": "run",
+    "chatlanes.poller.webhook.app": "webhook",
+    "chatlanes.settings": "Settings SettingsError load",
+    "chatlanes.tasks.app": "app",
+    "chatlanes.telegram.client": "BotApi",
+    "chatlanes.updates.routing": "keys_of",
 }
+_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
+#: Modules that are public under another name.
 _MODULES = {
     "bots": "chatlanes.bots",
     "errors": "chatlanes.telegram.errors",
@@ -100,8 +88,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PUBLIC:
-        found = getattr(import_module(_PUBLIC[name]), name)
+    if name in _MODULE_OF:
+        found = getattr(import_module(_MODULE_OF[name]), name)
     elif name in _MODULES:
         found = import_module(_MODULES[name])
     else:
