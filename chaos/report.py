@@ -13,8 +13,6 @@ from chaos.evidence.records import Evidence
 SHOWN = 10
 EXCERPT_LINES = 40
 
-Column = list[str]
-
 
 def table(columns: Sequence[tuple[str, Evidence, Judgement]]) -> str:
     """One row for each figure, one column for each system."""
