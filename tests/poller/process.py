@@ -1,13 +1,14 @@
 """A real `chatlanes poller` process."""
 
+import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 from threading import Thread
 
 from tests.support.bot_api import TOKEN
+from tests.support.forks import python_environment, start
 from tests.support.outside import outside
 from tests.support.waiting import WITHIN_S, until
 
@@ -17,21 +18,18 @@ class RunningPoller:
 
     def __init__(self, directory: Path, *arguments: str, **settings: object) -> None:
         """`settings` by their names in the environment; `directory` must not have a .env file."""
-        env = {**outside(), "NO_PROXY": "127.0.0.1", **{name: str(value) for name, value in settings.items()}}
+        given = {name: str(value) for name, value in settings.items()}
+        env = {**outside(), **python_environment(os.environ), "NO_PROXY": "127.0.0.1", **given}
         self.lines: list[str] = []
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "chatlanes.poller", *arguments],
-            cwd=directory,
-            env=env,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        reading, writing = os.pipe()
+        self._output = os.fdopen(reading, encoding="utf-8")
+        with os.fdopen(writing, "wb") as output:
+            self._process = start([sys.executable, "-m", "chatlanes.poller", *arguments], directory, env, output)
         self._reading = Thread(target=self._read, daemon=True)
         self._reading.start()
 
     def _read(self) -> None:
-        assert self._process.stderr
-        for line in self._process.stderr:
+        for line in self._output:
             self.lines.append(line.rstrip("\n"))
 
     @property
@@ -77,6 +75,5 @@ class RunningPoller:
         """Ends it after a test. Its log must not contain the token."""
         if self._process.poll() is None:
             self.kill()
-        assert self._process.stderr
-        self._process.stderr.close()
+        self._output.close()
         assert TOKEN.partition(":")[2] not in "\n".join(self.lines)

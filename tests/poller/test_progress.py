@@ -87,10 +87,10 @@ def test_last_line_has_the_current_backlog(simulator: Simulator, start_poller: S
 
 @pytest.mark.parametrize(("command", "method"), [("set", "setWebhook"), ("delete", "deleteWebhook")])
 def test_webhook_commands_work_without_get_webhook_info(
-    hostile: HostileServer, start_poller: StartPoller, capfd: pytest.CaptureFixture[str], command: str, method: str
+    hostile: HostileServer, start_poller: StartPoller, command: str, method: str
 ) -> None:
     missing = http(b'{"ok":false,"error_code":404,"description":"Not Found"}', b"404 Not Found")
     hostile.instead = {method: lambda: iter([result(True)]), "getWebhookInfo": lambda: iter([missing])}
     poller = start_poller("webhook", command, BOT_API_URL=hostile.url, WEBHOOK_URL="https://bot.example.org/hook")
     assert poller.exit_code() == 0
-    assert f"the server accepted {method}, but its getWebhookInfo failed" in capfd.readouterr().out
+    assert poller.told(f"the server accepted {method}, but its getWebhookInfo failed")

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
-from tests.support import ROOT
+from tests.support.forks import python_environment, start
 from tests.support.waiting import WITHIN_S, until
 
 #: When a test fails, the last characters of the output are shown, at most this many.
@@ -38,18 +37,10 @@ class Process:
         self.name = name
         self._secrets = secrets
         self._log_file = directory / f"{name}.log"
-        # What is inherited is the code that tests/mutants has changed.
-        path = os.pathsep.join(filter(None, (str(ROOT), inherited.get("PYTHONPATH"))))
-        defaults = {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "NO_PROXY": "127.0.0.1"}
+        defaults = {**python_environment(inherited), "NO_PROXY": "127.0.0.1"}
+        env = {**inherited, **defaults, **{name: str(value) for name, value in settings.items()}}
         with self._log_file.open("wb") as log:
-            self._process = subprocess.Popen(
-                command,
-                cwd=directory,
-                env={**inherited, **defaults, **{name: str(value) for name, value in settings.items()}},
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            self._process = start(command, directory, env, log)
 
     @property
     def pid(self) -> int:

@@ -1,0 +1,171 @@
+"""Starts a process of the project without the CPU seconds that its imports take: a server, which pytest starts once,
+has imported Celery and chatlanes, and forks itself.
+
+The process is the same as one of `python -m`, except that these modules are imported already: no module of the project
+reads the environment when it is imported. A process for which something must precede an import (gevent, settings of
+Python, a preloaded library) is started with `python -m`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any
+
+from tests.support import ROOT
+
+MODULES = ("celery", "chatlanes", "chatlanes.poller")
+#: What a worker imports, except its app, bots, and the frameworks of bots.
+CELERY = (
+    *("celery.apps.worker", "celery.bin.celery", "celery.concurrency.prefork", "celery.concurrency.solo"),
+    *("celery.concurrency.thread", "celery.events.state", "celery.worker.consumer", "kombu.transport.redis"),
+    "celery_lanes",
+)
+#: The app of chatlanes acts in each worker of a process that has imported it.
+CHATLANES = (*CELERY, "chatlanes.__main__", "chatlanes.poller.__main__", "chatlanes.tasks.app")
+#: Variables that act when Python or an imported module starts.
+EARLY = ("PYTHON", "LD_", "OTEL_", "KOMBU_", "TZ")
+REQUEST_BYTES = 1_000_000
+
+
+def start(
+    command: Sequence[str], directory: Path, env: Mapping[str, str], output: IO[bytes]
+) -> Forked | subprocess.Popen[bytes]:
+    """Starts a process that leads a session of its own, with its stdout and stderr in `output`."""
+    if _can_fork(command, env):
+        return Forked(command, directory, env, output)
+    return subprocess.Popen(
+        command, cwd=directory, env=env, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+    )
+
+
+def _can_fork(command: Sequence[str], env: Mapping[str, str]) -> bool:
+    if sys.platform != "linux" or tuple(command[:2]) != (sys.executable, "-m") or command[2] not in MODULES:
+        return False
+    return not {"gevent", "eventlet"} & set(command) and _early(env) == _early(_environment())
+
+
+def _early(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if name.startswith(EARLY)}
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, **python_environment(os.environ)}
+
+
+def python_environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """Inherited is the code that tests/mutants has changed."""
+    return {
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), inherited.get("PYTHONPATH")))),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+class Forked:
+    """What the tests use of subprocess.Popen. The process leads a session of its own."""
+
+    def __init__(self, command: Sequence[str], directory: Path, env: Mapping[str, str], output: IO[bytes]) -> None:
+        request = {"module": command[2], "arguments": list(command[3:]), "cwd": str(directory), "env": dict(env)}
+        self.returncode: int | None = None
+        self._watch, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            imported = CHATLANES if "chatlanes" in " ".join(command[2:5]) else CELERY
+            socket.send_fds(_server(imported), [json.dumps(request).encode()], [theirs.fileno(), output.fileno()])
+        self.pid = int(self._watch.recv(100))
+
+    def poll(self) -> int | None:
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            self._watch.settimeout(timeout)
+            try:
+                self.returncode = int(self._watch.recv(100))
+            except (BlockingIOError, TimeoutError) as late:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0) from late
+            self._watch.close()  # now the process may be forgotten
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+@cache
+def _server(imported: tuple[str, ...]) -> socket.socket:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        command = [sys.executable, "-m", "tests.support.forks", str(theirs.fileno()), *imported]
+        running = subprocess.Popen(
+            command, cwd=ROOT, env=_environment(), pass_fds=[theirs.fileno()], start_new_session=True
+        )
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, REQUEST_BYTES)
+    atexit.register(running.wait)
+    atexit.register(ours.close)  # the first of the two: the server ends when nobody can ask it
+    return ours
+
+
+def _serve(control: socket.socket) -> dict[str, Any] | None:
+    """Returns a request in the process that is to execute it, and None when pytest has ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a watcher
+    while True:
+        received, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES, 2)
+        if not received:
+            return None
+        if os.fork() == 0:
+            control.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            return _watched(json.loads(received), *descriptors)
+        for each in descriptors:
+            os.close(each)
+
+
+def _watched(request: dict[str, Any], watch_fd: int, output_fd: int) -> dict[str, Any]:
+    """Forks the process, in which this returns. The watcher reports its end, and keeps its process id until the test
+    knows.
+    """
+    watch = socket.socket(fileno=watch_fd)
+    if pid := os.fork():
+        os.close(output_fd)  # otherwise a reader of the output would not see its end
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        assert ended
+        watch.send(str(ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status).encode())
+        watch.recv(1)
+        os._exit(0)
+    os.setsid()
+    os.chdir(request["cwd"])
+    for target in (1, 2):
+        os.dup2(output_fd, target)
+    os.close(output_fd)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    with watch:
+        watch.send(str(os.getpid()).encode())
+    return request
+
+
+if __name__ == "__main__":
+    for name in sys.argv[2:]:
+        import_module(name)
+        if name.endswith(".__main__"):
+            del sys.modules[name]  # runpy executes it
+    if started := _serve(socket.socket(fileno=int(sys.argv[1]))):
+        sys.path[0] = started["cwd"]
+        sys.argv = ["", *started["arguments"]]
+        runpy.run_module(started["module"], run_name="__main__", alter_sys=True)
