@@ -37,10 +37,10 @@ async def leave(text: str, send: Send) -> None:
     if when == "after":
         await send(f"{text} handler")
     if when == "frozen":
+        if current().attempt > 1:
+            return
         note("begun")
         while not is_open("thawed"):
-            if current().attempt > 1:
-                return
             time.sleep(0.01)
     task = asyncio.create_task(call(when, text, send))
     tasks.add(task)
