@@ -71,7 +71,7 @@ def test_a_huge_error_delays_no_other(make_pipeline: MakePipeline, pool: str, ho
     began_s = monotonic()
     pipeline.drained()
     # Then all updates end soon, and the stored errors and the log are bounded
-    assert monotonic() - began_s < 3
+    assert monotonic() - began_s < 20
     assert set(others) < set(pipeline.happened("end"))
     problems = pipeline.problems(f"{BOT_ID}:{failing}")
     assert len(problems) == 2

@@ -56,7 +56,7 @@ def test_a_timer_runs_once_when_it_is_due(make_pipeline: MakePipeline, bot: str,
     assert noted(pipeline, "shown")[0]["names"] == ["a", "b"]
     assert pipeline.session(7) == {"fired": ["a", "b", "c"]}
     assert [event["chat"] for event in noted(pipeline, "timer")] == [7, 7, 7]
-    assert all(0 <= event["late_s"] < 5 for event in noted(pipeline, "timer"))
+    assert all(0 <= event["late_s"] < 20 for event in noted(pipeline, "timer"))
     assert texts(pipeline) == ["a is due", "b is due", "c is due"]
     assert pipeline.leftovers() == []
 
@@ -169,7 +169,7 @@ def test_late_timers_run_in_the_order_of_their_times(make_pipeline: MakePipeline
     # Then they run in the order of their times, and know how late they are
     assert names(pipeline) == [f"t{n}" for n in sorted(range(20), key=lambda n: n * 7 % 20)]
     late = [event["at"] - event["due"] - event["late_s"] for event in noted(pipeline, "timer")]
-    assert all(-0.5 < each < 5 for each in late)
+    assert all(-0.5 < each < 20 for each in late)
 
 
 def test_late_timers_are_skipped(make_pipeline: MakePipeline) -> None:

@@ -20,7 +20,11 @@ def handle(ctx):
 
 
 def news(ctx):
-    ctx.broadcast(range(1001, 1041), "sendMessage", text="News.", rate=20)
+    ctx.broadcast(range(1001, 1041), "sendMessage", text="News.")
+
+
+def endless(ctx):
+    ctx.broadcast(range(2001, 12001), "sendMessage", text="More.", rate=5)
 
 
 def menu(ctx):
@@ -52,5 +56,5 @@ def repeat(ctx):
     ctx.reply(f"You wrote: {ctx.text}" if ctx.text else "A fine picture.")
 
 
-COMMANDS = {"/news": news, "/menu": menu, "/keys": keys, "/fail": fail, "/gone": gone}
+COMMANDS = {"/news": news, "/endless": endless, "/menu": menu, "/keys": keys, "/fail": fail, "/gone": gone}
 bot = Bot(handle, never_retry=(HopelessError,))

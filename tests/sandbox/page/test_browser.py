@@ -232,15 +232,20 @@ def presses_buttons(page: Page, ann: ChatRegion) -> None:
 
 def shows_a_broadcast(page: Page, ann: ChatRegion) -> None:
     page.get_by_role("tab", name="Lanes").click()
-    ann.write("/news")
+    ann.write("/endless")
     broadcasts = page.get_by_role("region", name="Broadcasts")
     expect(broadcasts.get_by_role("progressbar")).to_be_visible()
-    expect(broadcasts).to_contain_text(re.compile(r"running: \d+ of 40, [1-9]\d*/s"))
-    # And it can be paused, and its recipients are counted though the page does not have their chats
+    expect(broadcasts).to_contain_text(re.compile(r"running: \d+ of 10000, [1-9]\d*/s"))
+    # And it can be paused and resumed
     broadcasts.get_by_role("button", name="Pause").click()
-    expect(broadcasts).to_contain_text(re.compile(r"paused: \d+ of 40"))
+    expect(broadcasts).to_contain_text(re.compile(r"paused: \d+ of 10000"))
     broadcasts.get_by_role("button", name="Resume").click()
-    expect(broadcasts).to_contain_text("done: 40 of 40", timeout=30_000)
+    expect(broadcasts).to_contain_text(re.compile(r"running: \d+ of 10000"))
+    broadcasts.get_by_role("button", name="Pause").click()
+    expect(broadcasts).to_contain_text(re.compile(r"paused: \d+ of 10000"))
+    # And recipients are counted though the page does not have their chats
+    ann.write("/news")
+    expect(broadcasts).to_contain_text("done: 40 of 40")
     expect(broadcasts).to_contain_text("40 sent · 40 of the messages to chats that are not on this page")
 
 
@@ -315,10 +320,15 @@ def kills_a_worker_under_a_flood(page: Page) -> None:
     page.get_by_role("tab", name="Lanes").click()
     panel = page.get_by_role("tabpanel", name="Lanes")
     pids = panel.get_by_text(re.compile(r"^pid \d+$")).all_inner_texts()
+    # The flood does not end before the kill
+    slow = panel.get_by_role("switch", name="Slow handlers")
+    slow.click()
+    expect(slow).to_be_checked()
     panel.get_by_role("button", name="Flood 500").click()
     expect(figure(page, "waiting")).not_to_have_text("0")
     panel.get_by_role("button", name=re.compile("^kill -9")).first.click()
     expect(panel).to_contain_text("while 1 worker was killed")
+    slow.click()
     expect(panel.get_by_text(re.compile("^† worker killed; others take over"))).to_be_visible()
     expect(panel.get_by_text(pids[0], exact=True)).to_have_count(0)
     for name in ("waiting", "handed_out", "running", "delayed"):

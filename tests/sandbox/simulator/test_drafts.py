@@ -18,7 +18,7 @@ def test_a_draft_is_shown_until_the_bot_sends_a_message(simulator: Simulator, bo
     bot.result("sendRichMessageDraft", chat_id=8, draft_id=2, rich_message=RICH, can_stop=True)
     first, second = simulator.drafts()
     assert (first["text"], first["entities"][0]["type"], first["can_stop"]) == ("Well", "bold", False)
-    assert 25 < first["ends_in_s"] <= 30
+    assert 10 < first["ends_in_s"] <= 30
     assert (second["chat_id"], second["draft_id"], second["rich_message"], second["can_stop"]) == (8, 2, BLOCKS, True)
     # And a message ends it
     bot.result("sendMessage", chat_id=7, text="Well.")
