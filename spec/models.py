@@ -27,16 +27,20 @@ class Model:
     invariants: tuple[str, ...] = INVARIANTS
     actions: tuple[str, ...] = ACTIONS
     without: frozenset[str] = frozenset()
+    #: of the module Limits: those of each message, in digits
+    limits: tuple[str, ...] = ()
 
     def check(self) -> Answer:
         return check(self._module(), self._config())
 
     def _module(self) -> str:
         sets = [_set(f'"{key}"' for key in keys) for keys in self.keys]
+        limits = [_set(each) for each in self.limits]
         return f"""---- MODULE Run ----
 EXTENDS {self.module}, TLC
 CONSTANTS {", ".join(self._names())}
 TheKeysOf == << {", ".join(sets)} >>
+TheLimitsOf == << {", ".join(limits)} >>
 Alike == Permutations(Workers)
 ====
 """
@@ -58,6 +62,7 @@ Alike == Permutations(Workers)
         }
         lines = ["CONSTANTS", "  KeysOf <- TheKeysOf", *(f"  {name} = {value}" for name, value in constants.items())]
         lines += ["  Replays = 1"] * (self.module == "Letters")
+        lines += ["  LimitsOf <- TheLimitsOf", "  Permits = 1"] * (self.module == "Limits")
         specification = self.specification or ("FairSpec" if self.is_liveness else "Spec")
         if self.is_liveness:
             return "\n".join([*lines, f"SPECIFICATION {specification}", "PROPERTY AllEnd"])
@@ -84,6 +89,18 @@ _OF_LETTERS = (
     "HeadActive",
 )
 
+_LIMITED = Model(
+    "limits: a crash, a freeze, a retry",
+    module="Limits",
+    keys=("a", "a", ""),
+    limits=("12", "2", "12"),
+    specification="LimitsSpec",
+    faults=(1, 1, 0, 0, 1),
+    max_deaths=1,
+    invariants=("AtMost", "NoCircle", "OnlyActive", "Exclusion", "Once", "NoZombie", "NothingLost", "OneState"),
+    actions=(),
+)
+
 #: Those of `make spec`. All have three messages on two keys, and two workers.
 MODELS = (
     Model("crash, freeze, lost reply, repeated append", faults=(1, 1, 1, 1, 0)),
@@ -96,6 +113,7 @@ MODELS = (
         invariants=_OF_LETTERS,
         actions=("FencesGrow",),
     ),
+    _LIMITED,
     Model("liveness", faults=(1, 1, 0, 0, 0), is_liveness=True),
 )
 
@@ -120,7 +138,11 @@ class Removal:
 
 
 _REPEATED = Model("an append is repeated", faults=(0, 0, 0, 1, 0))
+_SIMPLY_LIMITED = replace(_LIMITED, keys=("", "", ""), faults=(0, 0, 0, 0, 1))
 REMOVALS = (
+    Removal(("a free permit",), "AtMost", _SIMPLY_LIMITED),
+    Removal(("order of limits",), "NoCircle", _SIMPLY_LIMITED),
+    Removal(("left permits",), "OnlyActive", _SIMPLY_LIMITED),
     Removal(("fence",), "NoZombie"),
     Removal(("fence of a lease",), "FencesGrow"),
     Removal(("fence of a take-back",), "FencesGrow"),

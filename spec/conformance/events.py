@@ -101,8 +101,8 @@ def verb_of(call: Call, scripts: dict[str, Script]) -> Verb | None:
 def events_of(verb: Verb, mirror: Mirror) -> list[Event]:
     """The events of a call; `mirror` is the state before it. Raises NotSpecifiedError."""
     states = ((fields.get("state"), mirror.records.get(id_, {}).get("state")) for id_, fields in verb.changes())
-    if any(new and {new, old} & {"held", "collecting", "committing"} for new, old in states):
-        raise NotSpecifiedError("held, collecting or committing")
+    if any(new and {new, old} & {"held", "collecting", "gated", "committing"} for new, old in states):
+        raise NotSpecifiedError("held, collecting, gated or committing")
     if any(command[0].upper() == "PUBLISH" for command in verb.inner):
         raise NotSpecifiedError("interrupts and stops")
     if verb.name in WITHOUT_EFFECT:
@@ -131,8 +131,8 @@ def _append(verb: Verb, mirror: Mirror) -> list[Event]:
     for message, queue, _, scope, number, problem, group, after_run, stops, rate, lanes in verb.rows:
         if group or stops == "1":
             raise NotSpecifiedError("an append with a group or a stop")
-        if rate or keys.PACED in lanes:
-            raise NotSpecifiedError("an append with a rate")
+        if rate or keys.PACED in lanes or keys.LIMITED in lanes:
+            raise NotSpecifiedError("an append with a rate or a limit")
         if not queue:
             events.append(Event("remember", f"{scope}:{number}"))
             continue

@@ -19,6 +19,7 @@ from celery_lanes.protocol import (
     DurableAppends,
     Kind,
     Leased,
+    Limited,
     NewMessage,
     Paced,
     Set,
@@ -125,6 +126,12 @@ def paced(redis: Redis) -> None:
     store.append([NewMessage(name, "q", "x", lanes) for name in ("m1", "m2")])
     message = lease(store, "q")
     store.commit(message.id, message.fence, [])
+
+
+def limited(redis: Redis) -> None:
+    """Two messages with the same limits, of which the first has permits."""
+    lanes = ["a", Limited("y", 3), Limited("x", 1)]
+    Store(redis).append([NewMessage(f"m{n}", "q", "x", [*lanes[n - 1 :], Paced("p", "1/h")]) for n in (1, 2)])
 
 
 def session(redis: Redis) -> None:
@@ -337,6 +344,27 @@ GOLDEN = [
         },
     ),
     Golden(
+        limited,
+        "none: no key begins with \\x1c; a release that does not know limits leaves such messages to a newer one",
+        {
+            **{f"lanes:body:m{n}": ("string", "x") for n in (1, 2)},
+            "lanes:lane:a": ("zset", {"m1": "<us>"}),
+            "lanes:lane:p": ("zset", {"m1": "<us>", "m2": "<us>"}),
+            "lanes:limit:x": ("zset", {"m1": "-<us>"}),
+            "lanes:limit:y": ("zset", {"m1": "-<us>"}),
+            "lanes:message:m1": (
+                "hash",
+                {"lanes": "a\np\n\x1c1 x\n\x1c3 y\n\x1f0 3600000", "queue": "q", "seq": "<us>", "state": "ready"},
+            ),
+            "lanes:message:m2": (
+                "hash",
+                {"lanes": "p\n\x1c1 x\n\x1c3 y\n\x1f3600000", "queue": "q", "seq": "<us>", "state": "waiting"},
+            ),
+            "lanes:pending:q": ("zset", {"m1": "<us>", "m2": "<us>"}),
+            "q": ("list", ["m1"]),
+        },
+    ),
+    Golden(
         session,
         "none: it is the bot's own data, as JSON",
         {**SEEN, "session:7/chat:5": ("string", '{"n":1,"é":[null,0.5]}')},
@@ -471,7 +499,7 @@ def _without_times(value: Any) -> Any:
         case list():
             return [_without_times(each) for each in value]
         case float():
-            return _without_times(f"{value:.10g}" if value < 1e10 else f"{value:.0f}")
+            return _without_times(f"{value:.10g}" if abs(value) < 1e10 else f"{value:.0f}")
     return TIME.sub(lambda found: CLOCK[len(found[0])], value.encode("latin-1").decode(errors="replace"))
 
 

@@ -17,7 +17,7 @@ import celery_lanes
 from celery_lanes.cli import lanes, status
 from celery_lanes.cli.context import CommandError
 from celery_lanes.cli.run import act, run
-from celery_lanes.protocol import NewMessage, Rate
+from celery_lanes.protocol import Limited, NewMessage, Rate
 from celery_lanes.transport.publish import timer_of
 from tests.lanes.test_vocabulary import FOREIGN
 
@@ -69,6 +69,29 @@ def test_status_says_that_a_message_is_over_its_rate(app: Celery, said: Said) ->
     app.lanes.store.append([NewMessage(f"n{n}", "mail", STORED, [f"ann:{n}"], rate=rate) for n in (1, 2)])
     app.lanes.store.append([NewMessage("n3", "mail", STORED, ["ann:2"])])
     assert re.search(r"ann:2 +1 +.*over its rate: waits for its turn for ", said("status"))
+
+
+def test_a_limit_is_shown_and_paused_by_its_key(app: Celery, said: Said) -> None:
+    # Given a limit with two messages that wait
+    limit = Limited("tenant:7", 1)
+    app.lanes.store.append([NewMessage(f"t{number}", "mail", STORED, [limit]) for number in range(3)])
+    # Then the status and the list of its messages name it
+    shown = json.loads(said("status", "--now", "--json"))
+    assert (shown["groups"]["mail"]["ready"], shown["groups"]["mail"]["gated"]) == (1, 2)
+    [busy] = [each for each in shown["lanes"] if each["lane"] == "tenant:7"]
+    assert (busy["waiting"], busy["first"]["id"], busy["first"]["state"]) == (2, "t1", "gated")
+    assert re.search(r"tenant:7 +2 +\(7,\): waits for its limit tenant:7 for ", said("status", "--now"))
+    in_limit = json.loads(said("lane", "tenant:7", "--json"))
+    assert [(each["id"], each["state"]) for each in in_limit["messages"]] == [
+        ("t0", "ready"),
+        ("t1", "gated"),
+        ("t2", "gated"),
+    ]
+    # And it is paused and resumed
+    assert said("pause", "lane", "tenant:7") == "paused tenant:7\n"
+    assert json.loads(said("status", "--now", "--json"))["groups"]["mail"]["gated"] == 3
+    assert said("resume", "lane", "tenant:7") == "resumed tenant:7\n"
+    assert json.loads(said("status", "--now", "--json"))["groups"]["mail"]["ready"] == 1
 
 
 def test_a_lane_is_shown_and_paused_by_its_key(app: Celery, said: Said) -> None:

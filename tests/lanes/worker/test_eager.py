@@ -60,6 +60,25 @@ def test_a_task_that_is_published_into_the_lane_that_runs_waits(shop: Shop) -> N
     assert {each.state for each in results} == {"SUCCESS"}
 
 
+@pytest.mark.parametrize(
+    ("concurrency", "seen"),
+    [
+        (1, ["a starts", "a ends", "a0 starts", "a0 ends", "a1 starts", "a1 ends"]),
+        (2, ["a starts", "a0 starts", "a0 ends", "a1 starts", "a1 ends", "a ends"]),
+    ],
+)
+def test_tasks_of_a_limit_run_at_once_while_it_allows_them(shop: Shop, concurrency: int, seen: list[str]) -> None:
+    limit = lanes.limit("customer:{customer}", concurrency=concurrency)
+    inner = shop.task(nothing, lane=limit)
+
+    def publish(task: Any, customer: int, name: str) -> None:
+        for number in range(2):
+            inner.delay(customer, f"{name}{number}")
+
+    shop.task(publish, lane=[limit]).delay(9, "a")
+    assert shop.seen == seen
+
+
 def test_links_and_chains_follow(shop: Shop) -> None:
     task = shop.task(nothing)
     task.apply_async((9, "a"), link=task.si(9, "b"))

@@ -242,7 +242,7 @@ def wanted(lanes: Context, selected: str | None, group: str | None) -> Callable[
         raise CommandError(f"--{words.group} {group}: there is no such {words.group}; the {words.group}s are {known}")
 
     def is_wanted(record: Record) -> bool:
-        in_lane = selected is None or any(lanes.is_of(lane, selected) for lane in record.lanes)
+        in_lane = selected is None or any(lanes.is_of(lane, selected) for lane in (*record.lanes, *record.limits))
         return in_lane and (group is None or lanes.names.get(record.group) == group)
 
     return is_wanted

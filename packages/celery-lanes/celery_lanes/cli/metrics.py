@@ -50,6 +50,7 @@ COUNTERS = {
     "interrupted": "Runs that a newer message has ended.",
     "stopped": "Messages that a newer message has stopped.",
     "steered": "Messages that a run in progress has taken.",
+    "gated": "Messages that had to wait for a permit of a limit.",
     "rate_dropped": "Messages over their rate that were dropped.",
     "rate_delayed": "Messages over their rate that wait for their turn.",
     "rate_marked": "Messages over their rate that were marked, for their runs to answer.",

@@ -30,7 +30,7 @@ BAR = 20
 MOST_OF_A_REASON = 160
 
 
-STATES = ("held", "waiting", "collecting", "ready", "leased", "delayed", "buried")
+STATES = ("held", "waiting", "collecting", "gated", "ready", "leased", "delayed", "buried")
 #: The number of busiest lanes that are shown.
 MOST_LANES = 10
 
@@ -66,7 +66,7 @@ class Figures:
 
 @dataclass
 class BusyLane:
-    """A lane with several messages. The others wait for `first`."""
+    """A lane with several messages, of which the others wait for `first`; or a limit, and the first that is gated."""
 
     lane: str
     waiting: int
@@ -99,7 +99,9 @@ def overview(
     for group, queue in queues:
         by_queue[names.get(group, group)][queue] = Figures()
     lanes: Counter[str] = Counter()
+    limits: Counter[str] = Counter()
     firsts: dict[str, Record] = {}
+    first_gated: dict[str, Record] = {}
     for record in records:
         name = names.get(record.group, record.group)
         groups.setdefault(name, Figures()).add(record)
@@ -109,8 +111,13 @@ def overview(
                 lanes[key] += 1
                 if key not in firsts or record.appended_us < firsts[key].appended_us:
                     firsts[key] = record
+        for key in record.limits if record.state == "gated" else ():
+            limits[key] += 1
+            first_gated.setdefault(key, record)
     busy_lanes = [BusyLane(key, number - 1, firsts[key]) for key, number in lanes.most_common(MOST_LANES) if number > 1]
-    return Overview(now_us, groups, by_queue, busy_lanes)
+    busy_lanes += [BusyLane(key, number, first_gated[key]) for key, number in limits.most_common(MOST_LANES)]
+    busy_lanes.sort(key=lambda lane: -lane.waiting)
+    return Overview(now_us, groups, by_queue, busy_lanes[:MOST_LANES])
 
 
 @command("status")
@@ -235,6 +242,8 @@ def doing(first: Record, now_us: int, paused: Container[str], words: Words) -> s
             return f"waits for its rate for {since}{again}"
         why = f": {' '.join(first.parked.split())[:MOST_OF_A_REASON]}" if first.parked else ""
         return f"delayed {since} ago{again}{why}"
+    if first.state == "gated":
+        return f"waits for its limit {', '.join(first.limits)} for {since}{again}"
     if first.state == "held":
         return f"held for {since}: {words.a_message} before it may still arrive"
     if first.state == "collecting" and first.has_turn:

@@ -48,6 +48,7 @@ class Record:
     size: int = 1  # how many messages are one run
     has_turn: bool = False  # it is over its rate, and waits for its turn
     is_paced: bool = False  # one of its lanes has a rate
+    limits: tuple[str, ...] = ()  # their keys
 
     @property
     def group(self) -> str:
@@ -55,8 +56,8 @@ class Record:
 
     @property
     def in_lanes(self) -> tuple[str, ...]:
-        """The lanes, named as in `paused`."""
-        return tuple(f"lane:{key}" for key in self.lanes)
+        """The lanes and limits, named as in `paused`."""
+        return tuple(f"lane:{key}" for key in (*self.lanes, *self.limits))
 
     @property
     def attempt(self) -> int:
@@ -150,8 +151,14 @@ def oldest_us(client: Redis, group: str) -> int | None:
 
 
 def in_lane(client: Redis, key: str, most: int) -> tuple[list[str], int]:
-    """The ids in a lane, the oldest first, and their total number."""
-    return _texts(client.zrange(keys.lane(key), 0, most - 1)), int(client.zcard(keys.lane(key)))
+    """The ids in a lane, the oldest first, and their total number. Those of a limit of this key follow: the messages
+    that have a permit, and those that wait for one.
+    """
+    limit = keys.LIMIT + key
+    found = cast("list[bytes]", client.zrange(keys.lane(key), 0, most - 1))
+    found += cast("list[bytes]", client.zrevrangebyscore(limit, "(0", "-inf"))
+    found += cast("list[bytes]", client.zrangebyscore(limit, "(0", "+inf", 0, most))
+    return _texts(found[:most]), int(client.zcard(keys.lane(key))) + int(client.zcard(limit))
 
 
 def dead(client: Redis) -> dict[str, int]:
@@ -276,6 +283,7 @@ def _record(message_id: str, fields: list[str]) -> Record:
         queue=queue,
         lanes=tuple(keys.lane_keys(lanes)),
         is_paced=keys.PACED in lanes,
+        limits=tuple(keys.limit_keys(lanes)),
         appended_us=_number(seq),
         moved_us=_number(fence),
         holder=holder,

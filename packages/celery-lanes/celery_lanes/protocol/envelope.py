@@ -21,9 +21,11 @@ GROUP = "lane_group"
 STOPS = "lane_stops"
 #: Its keys whose lanes have a rate: key -> rate, such as "10/m".
 RATES = "lane_rates"
+#: Its keys that are limits, not lanes: key -> how many may run.
+LIMITS = "lane_limits"
 #: Set when the answer to a publish was lost: kombu may publish the same headers again.
 UNCERTAIN = "lane_uncertain"
-_NOT_PACKED = (LANE_KEYS, ONCE, GROUP, STOPS, RATES, UNCERTAIN)
+_NOT_PACKED = (LANE_KEYS, ONCE, GROUP, STOPS, RATES, LIMITS, UNCERTAIN)
 #: Precedes each message of a group (commands.Group) in its stored form: a message of a group that a later message
 #: interrupts, and of one that none interrupts. JSON contains no control characters. A blank follows if a run of the
 #: group may take later messages: to a release that does not know this, it is only a blank before JSON.

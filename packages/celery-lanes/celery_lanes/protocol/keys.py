@@ -5,9 +5,9 @@ in one database: apps that share it share the lanes, so each puts its own name i
 Redis Cluster is not supported, because a script uses keys that are not in its KEYS.
 """
 
-#: hash: state, queue, lanes (joined by \n, and their rates: `lane_keys`), seq (its place), fence, holder, failed, died,
-#: replayed, held, parked, alive, group, size, open, interrupted, shielded, stopped, unstoppable, taken (lua/take.lua),
-#: turn (it is over its rate: due, ms), marked, gathered
+#: hash: state, queue, lanes (joined by \n, with limits and rates: `lane_keys`), seq (its place), fence, holder, failed,
+#: died, replayed, held, parked, alive, group, size, open, interrupted, shielded, stopped, unstoppable, taken
+#: (lua/take.lua), turn (it is over its rate: due, ms), marked, gathered
 MESSAGE = "lanes:message:"
 #: string: the stored message (envelope.py)
 BODY = "lanes:body:"
@@ -46,6 +46,8 @@ NOTES = "lanes:notes"
 MODES = "lanes:modes"
 #: zset: key of a lane with a rate -> when its next message may start, ms; none: now
 PACES = "lanes:paces"
+#: zset, named by the key of a limit: message id -> minus its seq if it has a permit, its seq if it waits for one
+LIMIT = "lanes:limit:"
 #: hash: id of a leased message, or of one that was leased -> its successor (lua/lib/places.lua): queue, lanes and
 #: stored message, joined by tabs
 SUCCESSORS = "lanes:successors"
@@ -65,7 +67,7 @@ MISSING = "lanes:missing:"
 LAST = "lanes:last"
 #: hash: seq (the last one), and totals: appended, seen, handed_out, settled, skipped, released,
 #: retried, parked, buried, replayed, dropped, expired, refused, repaired, held, late, uncertain, answered, collected,
-#: interrupted, stopped, steered, rate_dropped, rate_delayed, rate_marked, scheduled, cancelled, fired
+#: interrupted, stopped, steered, gated, rate_dropped, rate_delayed, rate_marked, scheduled, cancelled, fired
 COUNTS = "lanes:counts"
 #: hash: queue -> how many messages of it have been settled
 SETTLED = "lanes:settled"
@@ -94,6 +96,8 @@ INTERRUPTS = "lanes:interrupts:"
 
 #: Precedes the rates of the lanes of a message, where they are stored.
 PACED = "\x1f"
+#: Precedes each limit of a message there.
+LIMITED = "\x1c"
 
 #: A source of messages that repeats what it has no confirmation for, for a day at most, is heard for twice that time.
 SEEN_TTL_S = 48 * 3600
@@ -109,10 +113,16 @@ def group_of(queue: str) -> str:
 
 
 def lane_keys(lanes: str) -> list[str]:
-    """The keys of a message from the field `lanes` of its record. If lanes have a rate, a last line follows: \\x1f, and
-    for each key the ms from a start to the next one, by blanks; 0: the lane has no rate.
+    """The keys of a message from the field `lanes` of its record. A line for each limit follows: \\x1c, how many may
+    run, a blank, and its key. If lanes have a rate, a last line follows: \\x1f, and for each key the ms from a start to
+    the next one, by blanks; 0: the lane has no rate.
     """
-    return [key for key in lanes.split("\n") if key and not key.startswith(PACED)]
+    return [key for key in lanes.split("\n") if key and not key.startswith((PACED, LIMITED))]
+
+
+def limit_keys(lanes: str) -> list[str]:
+    """The keys of the limits of a message, from the same field."""
+    return [line.partition(" ")[2] for line in lanes.split("\n") if line.startswith(LIMITED)]
 
 
 def pending(group: str) -> str:

@@ -24,6 +24,8 @@ MOST_KEY_BYTES = 256
 PORTION, PORTION_BYTES = 64, 256 * 1024
 #: Lua's numbers are exact below this one.
 MOST_NUMBER = 2**53
+#: Of a limit: a pause visits each of its messages that has a permit.
+MOST_CONCURRENCY = 1000
 #: Of the messages and the milliseconds of a rate: its times, in µs, stay below the number above.
 MOST_RATE = 10**9
 
@@ -54,6 +56,26 @@ class Paced(str):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Paced, (str(self), self.rate)
+
+
+class Limited(str):
+    """The key of a limit, which is no lane: at most `concurrency` messages that have it run at the same time."""
+
+    concurrency: int
+
+    def __new__(cls, key: str, concurrency: int) -> Limited:
+        """Raises PublishRefused unless this is a number of messages."""
+        if not _is_number(concurrency) or not 1 <= concurrency <= MOST_CONCURRENCY:
+            raise PublishRefused(
+                f"concurrency={concurrency!r:.100} is not a number of messages: use a whole number from 1 to "
+                f"{MOST_CONCURRENCY:,}"
+            )
+        limited = super().__new__(cls, key)
+        limited.concurrency = concurrency
+        return limited
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Limited, (str(self), self.concurrency)
 
 
 class Group(NamedTuple):
@@ -328,7 +350,7 @@ def _join_fields(*fields: str | bytes) -> bytes:
 def append_row(message: NewMessage) -> tuple[Argument, ...]:
     """The arguments of a message for append.lua. Raises PublishRefused."""
     lanes = joined_lanes(message.lanes)
-    check_paces(message.lanes, message.group, message.rate)
+    check_limits(message.lanes, message.group, message.rate)
     scope, number = ("", "") if message.once is None else check_once(message.once)
     problem = problem_json(message.problem) if message.problem else ""
     stored, group = _grouped(message)
@@ -342,10 +364,16 @@ def check_lanes(lanes: Any) -> None:
         raise PublishRefused(f"{lanes!r:.100} is not a list of lane keys: use lanes.headers(['customer:9'])")
     if len(lanes) > MOST_LANES:
         raise PublishRefused(f"{len(lanes):,} lane keys: a message has at most {MOST_LANES}")
+    limits = {key for key in lanes if isinstance(key, Limited)}
     for key in lanes:
         if not _is_text(key):
             raise PublishRefused(
                 f"{key!r:.100} is not a lane key: use a text of 1 to {MOST_KEY_BYTES} bytes without control characters"
+            )
+        if key in limits and not isinstance(key, Limited):
+            raise PublishRefused(
+                f"{str(key)!r:.100} is a lane and a limit of one message: a lane runs one message at a time, so leave "
+                "out the limit, or give it another key"
             )
 
 
@@ -400,21 +428,26 @@ def _is_number(value: Any) -> bool:
 def joined_lanes(lanes: Sequence[str]) -> str:
     """As the scripts read them. Raises PublishRefused."""
     check_lanes(lanes)
-    if not any(isinstance(key, Paced) for key in lanes):
+    if not any(isinstance(key, Paced | Limited) for key in lanes):
         return "\n".join(lanes)
-    intervals_ms = dict.fromkeys(lanes, 0)
+    intervals_ms = dict.fromkeys((key for key in lanes if not isinstance(key, Limited)), 0)
     for key in lanes:
         if isinstance(key, Paced):
             intervals_ms[key] = key.interval_ms
-    return "\n".join(intervals_ms) + "\n" + keys.PACED + " ".join(map(str, intervals_ms.values()))
+    # Sorted: each message takes its permits in this order (lua/lib/ready.lua).
+    limits = {str(key): key.concurrency for key in lanes if isinstance(key, Limited)}
+    lines = [*intervals_ms, *(f"{keys.LIMITED}{most} {key}" for key, most in sorted(limits.items()))]
+    if any(intervals_ms.values()):
+        lines.append(keys.PACED + " ".join(map(str, intervals_ms.values())))
+    return "\n".join(lines)
 
 
-def check_paces(lanes: Sequence[str], group: Group | None, rate: Rate | None = None) -> None:
-    """Raises PublishRefused for a message of a group, or with a `Rate`, in a lane that has a pace."""
-    if (group or rate) is not None and any(isinstance(key, Paced) for key in lanes):
+def check_limits(lanes: Sequence[str], group: Group | None, rate: Rate | None = None) -> None:
+    """Raises PublishRefused for a message of a group, or with a `Rate`, that has a lane with a pace, or a limit."""
+    if (group or rate) is not None and any(isinstance(key, Paced | Limited) for key in lanes):
         raise PublishRefused(
-            "a message of a group, or with a Rate, cannot have a lane with a rate (lanes.limit): leave out one of the "
-            "two. quiet_ms and max_wait_ms of a Group say how often it runs"
+            "a message of a group, or with a Rate, cannot have a lane with a rate or a limit (lanes.limit): leave out "
+            "one of the two. quiet_ms and max_wait_ms of a Group say how often it runs"
         )
 
 

@@ -13,7 +13,17 @@ from uuid import UUID, uuid5
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 
 from celery_lanes.errors import PublishRefused
-from celery_lanes.protocol import Group, NewMessage, Paced, check_group, check_lanes, check_once, check_paces, envelope
+from celery_lanes.protocol import (
+    Group,
+    Limited,
+    NewMessage,
+    Paced,
+    check_group,
+    check_lanes,
+    check_limits,
+    check_once,
+    envelope,
+)
 
 #: The namespace of the ids of messages with a `once`.
 _ONCE_IDS = UUID("8f2b1c52-6a0e-4c7e-9d4b-3a1f5e70c911")
@@ -38,7 +48,7 @@ def headers(
     """
     if keys is not None:
         check_lanes(keys)
-        check_paces(keys, group)
+        check_limits(keys, group)
     remembered = None if once is None else list(check_once(once))
     found: dict[str, Any] = {**key_headers(keys), envelope.ONCE: remembered}
     if group is not None:
@@ -49,32 +59,58 @@ def headers(
 
 
 def key_headers(keys: list[str] | None) -> dict[str, Any]:
-    """The keys and their rates, as any program may write them. None: the keys are those of the task's lane."""
-    rates = {str(key): key.rate for key in keys or () if isinstance(key, Paced)}
-    if not keys or not rates:
-        return {envelope.LANE_KEYS: keys}
-    return {envelope.LANE_KEYS: [*map(str, keys)], envelope.RATES: rates}
+    """The keys with rates and limits, as any program may write them. None: the keys are those of the task's lane."""
+    found: dict[str, Any] = {envelope.LANE_KEYS: keys and [*map(str.__str__, keys)]}
+    if rates := {str(key): key.rate for key in keys or () if isinstance(key, Paced)}:
+        found[envelope.RATES] = rates
+    if limits := {str(key): key.concurrency for key in keys or () if isinstance(key, Limited)}:
+        found[envelope.LIMITS] = limits
+    return found
 
 
-def limit(key: str, *, rate: str) -> str:
-    """A lane key whose lane has a rate: "10/m" is ten messages a minute (s, m or h), evenly spread, as in Celery's
-    `rate_limit`, but over all workers: a message of it starts at least six seconds after the one before. A lane that
-    waits for its rate takes no slot. A message keeps the rate with which it was published; one without a rate in the
-    same lane neither waits nor counts. Raises PublishRefused.
-    Use: `@app.task(lane=lanes.limit("customer:{customer}", rate="10/m"))`, or for one message
-    `headers=lanes.headers([lanes.limit("customer:9", rate="10/m")])`.
+def limit(key: str, *, rate: str | None = None, concurrency: int | None = None) -> str:
+    """A key that limits its messages over all workers. A message that waits takes no slot. It keeps the limit with
+    which it was published. Raises PublishRefused unless either `rate` or `concurrency` is given.
+
+    With `concurrency`, at most so many messages of this key run at the same time, and they start in the order of their
+    publishing. The key is no lane: give the message another one if its order matters.
+
+    With a `rate`, the key is a lane, whose messages start evenly spread: "10/m" is ten a minute (s, m or h), as in
+    Celery's `rate_limit`: a message starts at least six seconds after the one before. One without a rate in the same
+    lane neither waits nor counts.
+    Use: `@app.task(lane=lanes.limit("customer:{customer}", concurrency=3))`, or for one message
+    `headers=lanes.headers(["order:5", lanes.limit("customer:9", concurrency=3)])`.
     """
     check_lanes([key])
-    return Paced(key, rate)
+    if concurrency is None and rate is None:
+        raise PublishRefused(f"None is not a rate: use rate='10/m' or concurrency=3 for the limit of {key!r:.300}")
+    if concurrency is None:
+        return Paced(key, rate or "")
+    if rate is None:
+        return Limited(key, concurrency)
+    raise PublishRefused(
+        f"{key!r:.300} cannot have a rate and a concurrency: with a rate it is a lane, which runs one message at a "
+        "time. Use two keys, such as 'rate:customer:9' and 'customer:9'"
+    )
 
 
-def _with_rates(lanes: list[str], rates: Any) -> list[str]:
-    """Raises PublishRefused unless these are rates of these keys."""
+def with_limits(lanes: list[str], headers: Mapping[str, Any]) -> list[str]:
+    """The keys with the rates and limits of the same headers. Raises PublishRefused unless they are of these keys."""
+    rates, limits = headers.get(envelope.RATES) or {}, headers.get(envelope.LIMITS) or {}
+    if not rates and not limits:
+        return lanes
     if not isinstance(rates, Mapping) or not rates.keys() <= set(lanes):
         raise PublishRefused(
             f"lane_rates {rates!r:.100} are not rates of the lane keys of this message: use {{'customer:9': '10/m'}}"
         )
-    return [Paced(key, rates[key]) if key in rates else key for key in lanes]
+    if not isinstance(limits, Mapping) or not limits.keys() <= set(lanes) - rates.keys():
+        raise PublishRefused(
+            f"lane_limits {limits!r:.100} are not limits of lane keys of this message that have no rate: use "
+            "{'customer:9': 3}"
+        )
+    return [
+        Paced(key, rates[key]) if key in rates else Limited(key, limits[key]) if key in limits else key for key in lanes
+    ]
 
 
 def id_of(headers: Mapping[str, Any] | None) -> str | None:
@@ -113,8 +149,7 @@ def row(queue: str, message: dict[str, Any]) -> NewMessage:
         raise PublishRefused("a message with stops=True cannot have an eta or countdown: publish it when it is to stop")
     lanes, once, group = given[envelope.LANE_KEYS], given.get(envelope.ONCE), given.get(envelope.GROUP)
     check_lanes(lanes)
-    if given.get(envelope.RATES):
-        lanes = _with_rates(lanes, given[envelope.RATES])
+    lanes = with_limits(lanes, given)
     return NewMessage(
         id=given.get("id") or message["properties"]["delivery_tag"],
         queue=queue,

@@ -19,8 +19,8 @@ from celery.app.routes import MapRoute, Router
 from kombu import Exchange, Queue
 
 from celery_lanes.errors import PublishRefused
-from celery_lanes.protocol import Paced, check_lanes, envelope
-from celery_lanes.transport.publish import key_headers
+from celery_lanes.protocol import Limited, Paced, check_lanes, envelope
+from celery_lanes.transport.publish import key_headers, with_limits
 from celery_lanes.transport.transport import LANES_ARGUMENT, QUEUE_ARGUMENTS
 
 #: A template or several, or a function that is called with the arguments of the task and returns a key, keys or None.
@@ -85,7 +85,7 @@ class LaneRouter(Router):
         """The keys that a message would have; None: it has no lane. Raises PublishRefused."""
         given = (options.get("headers") or {}).get(envelope.LANE_KEYS)
         if given is not None:
-            return list(given)
+            return with_limits(list(given), options["headers"])
         task = self._task(name) or task
         lane = lane_of(task)
         if lane is None and self.routes:
@@ -157,7 +157,7 @@ def keys_of(lane: Lane, name: str, task: Any, args: Sequence[Any], kwargs: Mappi
         templates = [lane] if isinstance(lane, str) else lane
         filled = [_fill(each, name, found, is_known=task is not None) for each in templates]
         pairs = zip(filled, templates, strict=True)
-        keys: Any = [Paced(key, each.rate) if isinstance(each, Paced) else key for key, each in pairs]
+        keys: Any = [_as(each, key) for key, each in pairs]
     else:
         try:
             keys = lane(*args, **kwargs)
@@ -167,6 +167,13 @@ def keys_of(lane: Lane, name: str, task: Any, args: Sequence[Any], kwargs: Mappi
     if keys is not None:
         check_lanes(keys)
     return keys
+
+
+def _as(template: str, key: str) -> str:
+    """The key with the rate or the limit of its template."""
+    if isinstance(template, Paced):
+        return Paced(key, template.rate)
+    return Limited(key, template.concurrency) if isinstance(template, Limited) else key
 
 
 def _constant(keys: Any, *_: Any, **__: Any) -> Any:

@@ -285,7 +285,7 @@ class Delivery:
         """How many messages wait behind this one in the longest of its lanes. Raises RedisError."""
         lanes = self.lanes.store.run(plain("HGET", keys.message(self.id), "lanes"))
         asked = [plain("ZCARD", keys.lane(key)) for key in keys.lane_keys((lanes or b"").decode())]
-        return max(max(self.lanes.store.run_all(*asked)) - 1, 0)
+        return max([1, *(self.lanes.store.run_all(*asked) if asked else ())]) - 1
 
     def is_lost(self) -> bool:
         """True if this process already knows that the lease is over. Sends nothing to Redis."""

@@ -15,7 +15,7 @@ from celery.result import EagerResult
 from celery.states import PENDING
 
 from celery_lanes.errors import LanesError
-from celery_lanes.protocol import Begun, Command, Kind, Noted, Outcome, PreviousCall, Write
+from celery_lanes.protocol import Begun, Command, Kind, Limited, Noted, Outcome, PreviousCall, Write
 from celery_lanes.runtime import clock
 from celery_lanes.worker.delivery import REQUEST_ATTRIBUTE, Delivery
 from celery_lanes.worker.journal import Journal
@@ -103,7 +103,7 @@ class _Lanes(threading.local):
     """The lanes of one thread: each of its eager tasks runs there."""
 
     def __init__(self) -> None:
-        self.running: list[tuple[str, set[str]]] = []
+        self.running: list[tuple[str, list[str]]] = []
         self.waiting: list[Later] = []
         self.calls: dict[str, Calls] = {}
 
@@ -114,7 +114,7 @@ _lanes = _Lanes()
 class Later(EagerResult):
     """The result of a task that waits in its lanes. A caller of `get` runs it."""
 
-    def __init__(self, message_id: str, keys: set[str], run: Callable[[], EagerResult]) -> None:
+    def __init__(self, message_id: str, keys: list[str], run: Callable[[], EagerResult]) -> None:
         super().__init__(message_id, None, PENDING)
         self.keys = keys
         self._run = run
@@ -134,7 +134,7 @@ def run_in_lanes(
     message_id: str, keys: Iterable[str], run: Callable[[], EagerResult], *, waits: bool = True
 ) -> EagerResult:
     """Run a task now, or when those before it in its lanes have ended."""
-    own = set(keys)
+    own = [*keys]
     if any(message_id == other for other, _ in _lanes.running):  # a retry
         return run()
     if waits and not _is_free(own, _lanes.waiting):
@@ -149,9 +149,19 @@ def run_in_lanes(
         _run_waiting()
 
 
-def _is_free(keys: set[str], before: Iterable[Later]) -> bool:
-    taken = [*(other for _, other in _lanes.running), *(each.keys for each in before)]
-    return all(map(keys.isdisjoint, taken))
+def _is_free(keys: list[str], before: Iterable[Later]) -> bool:
+    """True if nothing waits for one of its keys, and none has as many runs as it may have."""
+    waiting, running = [each.keys for each in before], [other for _, other in _lanes.running]
+    return all(
+        not _how_many(key, waiting) and _how_many(key, running) < (key.concurrency if isinstance(key, Limited) else 1)
+        for key in keys
+    )
+
+
+def _how_many(key: str, those: Iterable[list[str]]) -> int:
+    """A limit and a lane of the same name have nothing in common."""
+    is_limit = isinstance(key, Limited)
+    return sum(any(each == key and isinstance(each, Limited) is is_limit for each in keys) for keys in those)
 
 
 def _run_waiting() -> None:

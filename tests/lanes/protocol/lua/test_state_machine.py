@@ -26,6 +26,7 @@ from celery_lanes.protocol import (
     Group,
     Kind,
     Leased,
+    Limited,
     Move,
     MoveTimer,
     NewMessage,
@@ -42,7 +43,7 @@ from celery_lanes.protocol import (
     Write,
     keys,
 )
-from tests.lanes.protocol.lua.model.lanes import HOLD_MINUTES, SUSPECT_AFTER, Model, ModelMessage, rates_of, unique
+from tests.lanes.protocol.lua.model.lanes import HOLD_MINUTES, SUSPECT_AFTER, Model, ModelMessage, limits_of, unique
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
     CLOCK,
@@ -53,6 +54,7 @@ from tests.lanes.protocol.lua.model.state import (
     MINUTE_MS,
     STEERING,
     TALK,
+    State,
     TimerState,
 )
 
@@ -98,7 +100,8 @@ a_rate = st.one_of(
     st.none(),
     st.sampled_from([Rate(key, 2, 20 * MINUTE_MS, over) for key in "st" for over in OVERS]),
 )
-a_lane = st.sampled_from([*"abcd", Paced("a", "1/h"), Paced("b", "2/h")])
+a_limit = st.sampled_from([Limited("x", 1), Limited("x", 2), Limited("y", 1), Limited("z", 2)])
+a_lane = st.one_of(st.sampled_from([*"abcd", Paced("a", "1/h"), Paced("b", "2/h")]), a_limit)
 a_batch = st.lists(
     st.tuples(
         st.integers(-3, 5),  # its number, relative to the highest one so far
@@ -115,8 +118,12 @@ a_batch = st.lists(
 
 a_kept_key = st.sampled_from("xyz").map(KEPT.__add__)
 an_owner, a_name = st.sampled_from(OWNERS), st.sampled_from("xyz")
-# Lanes with a rate are stored once each.
-some_lanes = st.lists(a_lane, max_size=2).map(lambda lanes: [*unique(lanes)] if any(rates_of(lanes)) else lanes)
+# Lanes with a rate, or beside a limit, are stored once each.
+some_lanes = st.lists(a_lane, max_size=2).map(
+    lambda lanes: (
+        [*unique(lanes), *limits_of(lanes)] if any(isinstance(key, Paced | Limited) for key in lanes) else lanes
+    )
+)
 some_minutes = st.sampled_from([-2, -1, 10])
 some_writes = st.lists(
     st.one_of(
@@ -204,7 +211,7 @@ class LanesMachine(RuleBasedStateMachine):
         self.appended.update(self.model.fire_due([timer.decode() for timer in self.client.zrange(keys.TIMERS, 0, -1)]))
         for offset, queue, lanes, problem, group, stops, rate in batch:
             if group or rate:
-                lanes = [*map(str.__str__, lanes)]  # they cannot have both
+                lanes = [str(lane) for lane in lanes if not isinstance(lane, Limited)]  # they cannot have both
             number = max(self.highest + offset, 1)
             self.highest = max(self.highest, number)
             message_id = f"1:{number}"
@@ -614,7 +621,7 @@ class LanesMachine(RuleBasedStateMachine):
         self.client.delete(keys.RATE + key)
         self.model.rates.pop(key, None)
 
-    @rule(lane=st.sampled_from("abcd"))
+    @rule(lane=st.sampled_from("abcdxyz"))
     def pause_or_resume(self, lane: str) -> None:
         is_paused = lane in self.model.paused
         assert self.store.pause("lane", lane) != is_paused
@@ -791,7 +798,7 @@ class LanesMachine(RuleBasedStateMachine):
     # The checks after each step, and in the end.
 
     def compare(self) -> None:
-        self.model.delay_paced()
+        self.model.end_step()
         state = read(self.client)
         self.check_fences()
         expected = self.model.expected(state.bells)
@@ -809,6 +816,16 @@ class LanesMachine(RuleBasedStateMachine):
         timed |= {timer.queue for timer in self.model.timers.values()}
         assert state.bells <= self.bells | state.ready.keys() | timed, "a bell was set without a reason"
         self.bells = state.bells
+        self.check_limits(state)
+
+    def check_limits(self, state: State) -> None:
+        """Never more than may run, and nothing waits while a permit is free."""
+        most = {(each.id, str(limit)): limit.concurrency for each in self.model.in_order() for limit in each.limits}
+        for limit, ids in state.permits.items():
+            assert len(ids) <= max(most[each, limit] for each in ids), f"too many of {limit}"
+        for limit, [first, *_] in state.gates.items():
+            taken = len(state.permits.get(limit, []))
+            assert limit in self.model.paused or taken >= most[first, limit], f"a permit of {limit} is free"
 
     def check_fences(self) -> None:
         for item in self.model.in_order():

@@ -126,14 +126,14 @@ local function add(id, queue, stored, problem, group, stops, over, lanes)
     is_first = join_lanes(id, queue, lanes, seq)
     state = is_first and not waits and not in_paused_lane(lanes) and 'ready' or 'waiting'
   end
-  if paced_until(lanes) and state == 'ready' then state = 'waiting' end
+  if (lanes.limits or paced_until(lanes)) and state == 'ready' then state = 'waiting' end
   redis.call('HSET', MESSAGE .. id, 'state', state, 'queue', queue, 'lanes', join_keys(lanes), 'seq', seq)
   local n = #step.new_bodies
   step.new_bodies[n + 1], step.new_bodies[n + 2], step.body_at[id] = BODY .. id, stored, n + 2
   if stops == '2' then protect(id) end
   if over == 'mark' then mark(id) end
   if waits then start_waiting(id, queue, group, turn_ms) end
-  if is_first and state == 'waiting' then make_ready(id, queue) end
+  if is_first and state == 'waiting' then make_ready(id, queue, nil, lanes.limits) end
   if state == 'ready' then add_ready(id, queue) end
   if state == 'buried' then
     buried = buried + 1

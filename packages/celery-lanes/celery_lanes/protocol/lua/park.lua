@@ -16,4 +16,5 @@ count('parked', 1)
 local counted = kind .. ' ' .. group_of(queue)
 add_to(PARKED, 'times ' .. counted, 1)
 add_to(PARKED, 'ms ' .. counted, math.max(delay_ms, 0))
+finish()
 return 1

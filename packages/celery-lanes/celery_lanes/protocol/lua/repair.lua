@@ -38,7 +38,18 @@ local checks = {
   waiting = function(id, queue, lanes)
     if not is_first_in_all(id, lanes) or in_paused_lane(lanes) then return end
     fix('HSET', MESSAGE .. id, 'state', 'ready')
-    return_to_ready(id, queue)
+    return_to_ready(id, queue, lanes.limits)
+  end,
+  -- It waits in the first of its limits in which it has no permit.
+  gated = function(id, queue, lanes, seq)
+    for _, limit in ipairs(lanes.limits or {}) do
+      local _, key = parse_limit(limit)
+      local score = redis.call('ZSCORE', LIMIT .. key, id)
+      if not score then return fix('ZADD', LIMIT .. key, seq, id) end
+      if tonumber(score) > 0 then return end
+    end
+    fix('HSET', MESSAGE .. id, 'state', 'ready')
+    return_to_ready(id, queue, lanes.limits)
   end,
   ready = function(id, queue)
     if redis.call('LLEN', queue) <= SEARCHED and not redis.call('LPOS', queue, id) then fix('RPUSH', queue, id) end
@@ -78,13 +89,34 @@ local function repair_times()
   end
 end
 
+local HAS_PERMITS = { ready = true, leased = true, committing = true }
+
+local function repair_limits(id, state, limits, seq)
+  if not HAS_PERMITS[state] or redis.call('HEXISTS', MESSAGE .. id, 'stopped') == 1 then return end
+  for _, limit in ipairs(limits) do
+    local _, key = parse_limit(limit)
+    must_be_in(LIMIT .. key, -seq)(id)
+  end
+end
+
 local check_key = {
   [MESSAGE] = function(id)
     local state, queue, lanes, seq = unpack(redis.call('HMGET', MESSAGE .. id, 'state', 'queue', 'lanes', 'seq'), 1, 4)
     local keys, check = split(lanes), checks[state]
     if not check then return end
     if state ~= 'buried' then must_be_in(PENDING .. group_of(queue), seq)(id) end
-    if state == 'buried' or state == 'held' or in_lanes(id, keys, seq) then check(id, queue, keys) end
+    if state == 'buried' or state == 'held' or in_lanes(id, keys, seq) then
+      if keys.limits then repair_limits(id, state, keys.limits, seq) end
+      check(id, queue, keys, seq)
+    end
+  end,
+  -- A message that was settled by an older release, which does not know limits, has left its permit taken.
+  [LIMIT] = function(key)
+    for _, id in ipairs(note_checked(redis.call('ZRANDMEMBER', LIMIT .. key, left))) do
+      local state = redis.call('HGET', MESSAGE .. id, 'state')
+      if state ~= 'gated' and not HAS_PERMITS[state] then fix('ZREM', LIMIT .. key, id) end
+    end
+    step.contested[key] = true
   end,
   [LANE] = function(key)
     for _, first in ipairs(redis.call('ZRANGE', LANE .. key, 0, 9)) do

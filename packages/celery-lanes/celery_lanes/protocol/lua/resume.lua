@@ -8,7 +8,10 @@ local what, named = unpack(ARGV, 1, 2)
 
 even_when_full()
 if redis.call('HDEL', PAUSED, what .. ':' .. named) == 0 then return 0 end
-if what == 'lane' then advance_lane(named, redis.call('ZRANGE', LANE .. named, 0, 0)[1]) end
+if what == 'lane' then
+  advance_lane(named, redis.call('ZRANGE', LANE .. named, 0, 0)[1])
+  step.contested[named] = true
+end
 note_existing(step.filled, '', KEYS)
 finish()
 return 1

@@ -13,4 +13,5 @@ redis.pcall('HINCRBY', MESSAGE .. id, 'failed', 1) -- a corrupt count stays: tur
 redis.call('RPUSH', ERRORS .. id, problem)
 redis.call('ZADD', DELAYED, now_ms + delay_ms, id)
 count('retried', 1)
+finish()
 return 1

@@ -187,6 +187,7 @@ for i = 12, 11 + 2 * settles, 2 do
 end
 if step.settled_ids[1] then remove_settled() else even_when_full() end
 end_due(64)
+give_permits()
 
 -- Returns how much of the room the message takes.
 local function hand_out(id, queue)

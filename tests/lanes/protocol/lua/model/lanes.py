@@ -16,6 +16,7 @@ from celery_lanes.protocol import (
     CancelTimer,
     Delete,
     Group,
+    Limited,
     Move,
     MoveTimer,
     Noted,
@@ -89,6 +90,14 @@ class ModelMessage:
     turn: int | None = None
     is_marked: bool = False
     is_gathered: bool = False
+    limits: tuple[Limited, ...] = ()
+    #: the keys of limits in which it has a permit
+    placed: set[str] = field(default_factory=set)
+    is_gated: bool = False
+
+    @property
+    def lacks_a_permit(self) -> bool:
+        return self.stopped is None and len(self.placed) < len(self.limits)
 
     @property
     def body(self) -> str:
@@ -135,8 +144,41 @@ class Model:
 
     def ready(self, queues: Iterable[str] | None = None) -> list[ModelMessage]:
         """The messages that may be handed out."""
-        ready = [item for item in self.first() if item.due is None and not self._pace_of(item)]
-        return [item for item in ready if queues is None or item.queue in queues]
+        self.admit()
+        return [
+            item for item in self._unpaced() if not item.lacks_a_permit and (queues is None or item.queue in queues)
+        ]
+
+    def _unpaced(self) -> list[ModelMessage]:
+        """Those that are ready if their limits have permits."""
+        return [item for item in self.first() if item.due is None and not self._pace_of(item)]
+
+    def admit(self) -> None:
+        """Give the permits of limits to the messages that may have them, the oldest first."""
+        candidates = self._unpaced()
+        for item in self.items.values():
+            has_paused = item.stopped is None and item.placed & self.paused
+            if item.state == "queued" and (item not in candidates or has_paused):
+                item.placed.clear()
+        full: set[str] = set()
+        for item in candidates:
+            for limit in item.limits if item.stopped is None else ():
+                if limit in item.placed:
+                    continue
+                running = sum(limit in other.placed for other in self.items.values())
+                if limit in full | self.paused or running >= limit.concurrency:
+                    full.add(limit)
+                    break
+                item.placed.add(str(limit))
+
+    def end_step(self) -> None:
+        """The state after a verb."""
+        self.delay_paced()
+        self.admit()
+        candidates = self._unpaced()
+        for item in self.items.values():
+            was_gated, item.is_gated = item.is_gated, item in candidates and item.lacks_a_permit
+            self.counts["gated"] += item.is_gated and not was_gated
 
     def _pace_of(self, item: ModelMessage) -> int:
         """Minutes for which the rates of its lanes keep it waiting."""
@@ -205,6 +247,7 @@ class Model:
         keys = unique(lanes)
         in_mode = self._in_mode(keys[0], group) if keys and not problem else None
         item = self._made(number, queue, keys, in_mode, over)
+        item.limits = limits_of(lanes)
         if problem:
             item.seq = self._next_seq()
             self.items[item.id] = item
@@ -290,7 +333,7 @@ class Model:
         is_same = (first.group, first.queue, first.lanes) == (item.group, item.queue, item.lanes)
         if not is_same or not first.group or len(first.names) == MOST or first.stopped is not None:
             return False
-        is_ready = first in self.ready()
+        is_ready = first in self._unpaced()
         if item.turn is not None and (first.fence is not None or not first.has_turn or is_ready):
             return False
         if first.state == "leased" and first.group.interrupts and not first.is_shielded:
@@ -298,7 +341,7 @@ class Model:
             first.due = QUIET_MINUTES
         if first.fence is not None and not first.is_open:
             return False
-        is_ready = first in self.ready()
+        is_ready = first in self._unpaced()
         first.names += item.names
         if not is_ready:
             quiet = QUIET_MINUTES if len(first.names) < MOST else 0
@@ -331,6 +374,8 @@ class Model:
         item.journal.leave(item.fence or 0)
         self._take_back(item, "queued")
         item.due = None
+        if len(item.placed) < len(item.limits):
+            item.placed.clear()
 
     def unshield(self, item: ModelMessage) -> bool:
         """True if a message that waited for it has ended the run."""
@@ -407,6 +452,15 @@ class Model:
             followers = {each[0].id if each else None for each in behind}
             follower = self.items.get(next(iter(followers)) or "") if len(followers) == 1 else None
             is_same = follower and (item.queue, item.lanes) == (follower.queue, follower.lanes)
+            is_same = (
+                is_same
+                and follower
+                and (item.limits, rates_of(item.lanes))
+                == (
+                    follower.limits,
+                    rates_of(follower.lanes),
+                )
+            )
             if follower is None or not is_same or follower.fence is not None or follower.has_turn:
                 break
             item.names += follower.names
@@ -478,7 +532,7 @@ class Model:
     def commit(self, item: ModelMessage, writes: Iterable[Write]) -> None:
         for write in writes:
             if isinstance(write, SetTimer):
-                minutes, lanes = write.in_ms // MINUTE_MS, tuple(write.lanes) or item.lanes
+                minutes, lanes = write.in_ms // MINUTE_MS, tuple(write.lanes) or (*item.lanes, *item.limits)
                 queue, body = write.queue or item.queue, f"body of {write.id}"
                 self.schedule(TimerState(write.owner, write.name, write.id, minutes, lanes, queue, body))
                 continue
@@ -540,7 +594,8 @@ class Model:
         due = [timer for key in in_order if (timer := self.timers[key]).minutes <= 0]
         for timer in due:
             del self.timers[timer.key]
-            self._queue(ModelMessage(timer.id, timer.queue, unique(timer.lanes), 0, names=(timer.id,)))
+            limits = limits_of(timer.lanes)
+            self._queue(ModelMessage(timer.id, timer.queue, unique(timer.lanes), 0, names=(timer.id,), limits=limits))
         self.counts["appended"] += len(due)
         self.counts["fired"] += len(due)
         return [timer.id for timer in due]
@@ -551,7 +606,8 @@ class Model:
         if record:
             self.schedules[timer_key(owner, name)] = record
         for message_id in ids:
-            self._queue(ModelMessage(message_id, "q", unique(lanes), 0, names=(message_id,)))
+            limits = limits_of(lanes)
+            self._queue(ModelMessage(message_id, "q", unique(lanes), 0, names=(message_id,), limits=limits))
             self.counts["appended"] += 1
 
     def hand_out(self, item: ModelMessage, holder: str) -> None:
@@ -645,6 +701,8 @@ class Model:
             self._note_start(item)
         item.state, item.holder, item.minutes, item.graced = state, None, None, False
         item.is_open = item.is_shielded = item.has_turn = False
+        if state != "queued":
+            item.placed.clear()
         self.refenced.add(item.id)
 
     def _next_seq(self) -> int:
@@ -656,6 +714,7 @@ class Model:
     def expected(self, bells: Iterable[str]) -> State:
         """All keys; `ready` and `dead` in lane order."""
         first = {item.id: "ready" if item.due is None else "collecting" for item in self.first()}
+        first |= {item.id: "gated" for item in self._unpaced() if item.lacks_a_permit}
         messages = []
         for item in self.in_order():
             state = item.state if item.state != "queued" else first.get(item.id, "waiting")
@@ -688,6 +747,7 @@ class Model:
                     is_gathered=item.is_gathered,
                     body=item.body if item.packed else None,
                     rates=rates_of(item.lanes),
+                    limits=tuple(f"{limit.concurrency} {limit}" for limit in item.limits),
                 )
             )
         seen = {"1:0": self.seen} if self.seen else {}
@@ -710,13 +770,28 @@ class Model:
         state.modes = dict(self.modes)
         state.rates = dict(self.rates)
         state.paces = dict(self.paces)
+        state.permits, state.gates = {}, {}
+        for item in self.in_order():
+            for limit in item.limits:
+                if limit in item.placed:
+                    state.permits.setdefault(str(limit), []).append(item.id)
+                elif item.is_gated:
+                    state.gates.setdefault(str(limit), []).append(item.id)
+                    break
         return state
 
 
 def unique(lanes: Iterable[str]) -> tuple[str, ...]:
     """Each lane once, with its rate if it is there with one."""
+    lanes = [lane for lane in lanes if not isinstance(lane, Limited)]
     paced = {lane: lane for lane in lanes if isinstance(lane, Paced)}
     return tuple(paced.get(lane, lane) for lane in dict.fromkeys(lanes))
+
+
+def limits_of(lanes: Iterable[str]) -> tuple[Limited, ...]:
+    """As they are stored: each once, sorted."""
+    limits = {str(lane): lane for lane in lanes if isinstance(lane, Limited)}
+    return tuple(limits[key] for key in sorted(limits))
 
 
 def rates_of(lanes: Iterable[str]) -> tuple[str, ...]:

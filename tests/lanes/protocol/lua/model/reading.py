@@ -174,6 +174,16 @@ class _Reading:
     def paces(self, _: str, members: list[tuple[bytes, float]]) -> None:
         self.state.paces = {text(lane): self.minutes_until(at_ms) for lane, at_ms in members}
 
+    def limit(self, key: str, members: list[tuple[bytes, float]]) -> None:
+        """Those with a permit in the order of their seqs, too."""
+        self.seqs |= {("limit " + key, text(member)): abs(seq) for member, seq in members}
+        placed = [text(member) for member, seq in reversed(members) if seq < 0]
+        gated = [text(member) for member, seq in members if seq > 0]
+        if placed:
+            self.state.permits[key] = placed
+        if gated:
+            self.state.gates[key] = gated
+
     def successors(self, _: str, fields: dict[bytes, bytes]) -> None:
         self.state.successors = {text(message_id): text(packed) for message_id, packed in fields.items()}
 
@@ -194,11 +204,15 @@ class _Reading:
         self.state.ready[name] = [text(entry) for entry in reversed(waiting)]
 
     def message(self, message_id: str, record: dict[str, str]) -> MessageState:
-        joined, _, paces = record.pop("lanes").partition("\n\x1f")
-        lanes = tuple(filter(None, joined.split("\n")))
+        lines = [*filter(None, record.pop("lanes").split("\n"))]
+        lanes = tuple(line for line in lines if line[0] not in "\x1c\x1f")
+        limits = tuple(line[1:] for line in lines if line[0] == "\x1c")
+        paces = "".join(line[1:] for line in lines if line[0] == "\x1f")
+        assert lines == [*lanes, *(f"\x1c{limit}" for limit in limits), *([f"\x1f{paces}"] if paces else [])]
         rates = {str(interval_ms): rate for rate, interval_ms in RATES.items()}
         seq = float(record.pop("seq"))
-        for lane in (*lanes, f"pending {keys.group_of(record['queue'])}"):
+        in_limits = [f"limit {limit.partition(' ')[2]}" for limit in limits]
+        for lane in (*lanes, *in_limits, f"pending {keys.group_of(record['queue'])}"):
             found = self.seqs.get((lane, message_id), seq)
             assert found == seq, f"{message_id} has seq {seq}, but {found} in {lane}"
         replayed, alive = record.pop("replayed", None), record.pop("alive", None)
@@ -231,6 +245,7 @@ class _Reading:
             has_turn=record.pop("turn", None) is not None,
             is_marked=record.pop("marked", None) is not None,
             is_gathered=record.pop("gathered", None) is not None,
+            limits=limits,
             rates=tuple(rates[interval_ms] for interval_ms in paces.split()),
             errors=self.state.errors.get(message_id, ()),
             body=None if body == f"body of {message_id}" else body,
@@ -297,6 +312,7 @@ _FAMILIES: dict[str, tuple[Callable[[Any, str], None], Callable[..., None]]] = {
     keys.MODES: (_fields, _Reading.modes),
     keys.RATE: (_string, _Reading.rate),
     keys.PACES: (_members, _Reading.paces),
+    keys.LIMIT: (_members, _Reading.limit),
     keys.SUCCESSORS: (_fields, _Reading.successors),
     keys.SWEPT: (_string, _Reading.swept),
     keys.IDENTITY: (_string, _Reading.identity),

@@ -13,7 +13,7 @@ from typing import Any
 
 from redis import Redis
 
-from celery_lanes.protocol import Group, keys
+from celery_lanes.protocol import Group, Limited, keys
 
 MINUTE_MS = 60_000
 #: Expiries are compared in minutes, and no test takes a minute.
@@ -90,6 +90,7 @@ class MessageState:
     is_marked: bool = False
     is_gathered: bool = False
     rates: tuple[str, ...] = ()  # of each lane, empty: it has none; nothing if no lane has one
+    limits: tuple[str, ...] = ()  # of each, how many may run and its key, by a blank
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class TimerState:
     @property
     def fields(self) -> tuple[str, ...]:
         """As timers.lua stores them, after the name."""
-        return self.id, self.queue, "\n".join(self.lanes), self.body
+        return self.id, self.queue, "\n".join(lane for lane in self.lanes if not isinstance(lane, Limited)), self.body
 
 
 @dataclass
@@ -147,6 +148,8 @@ class State:
     rates: dict[str, tuple[int, int]] = field(default_factory=dict)
     schedules: dict[str, str] = field(default_factory=dict)  # <owner>, a newline, <name> -> its record
     paces: dict[str, int] = field(default_factory=dict)  # lane -> minutes until its next message may start
+    permits: dict[str, list[str]] = field(default_factory=dict)  # key of a limit -> the messages that have a permit
+    gates: dict[str, list[str]] = field(default_factory=dict)  # and those that wait for one, in order
     #: id -> queue, lanes and stored message, joined by tabs
     successors: dict[str, str] = field(default_factory=dict)
     #: owner and name -> minutes
@@ -174,6 +177,11 @@ def collecting(message_id: str, *lanes: str, **more: Any) -> MessageState:
 
 def leased(message_id: str, *lanes: str, **more: Any) -> MessageState:
     return MessageState(message_id, "leased", lanes, **({"fence": 1, "holder": "me", "minutes": LEASE_MINUTES} | more))
+
+
+def gated(message_id: str, *lanes: str, **more: Any) -> MessageState:
+    """It waits in the first of its limits."""
+    return MessageState(message_id, "gated", lanes, **more)
 
 
 def delayed(message_id: str, *lanes: str, **more: Any) -> MessageState:
@@ -248,10 +256,19 @@ def _add(state: State, message: MessageState) -> None:
             state.lanes.setdefault(lane, []).append(message.id)
     if message.state == "ready":
         state.ready.setdefault(message.queue, []).append(message.id)
+    _add_limits(state, message)
     if message.due is not None:
         state.collecting[message.id] = message.due
     if message.minutes is not None and message.state != "held":
         {"leased": state.leases, "delayed": state.delayed}[message.state][message.id] = message.minutes
+
+
+def _add_limits(state: State, message: MessageState) -> None:
+    if message.state in ("ready", "leased") and not message.is_stopped:
+        for limit in message.limits:
+            state.permits.setdefault(limit.partition(" ")[2], []).append(message.id)
+    if message.state == "gated":
+        state.gates.setdefault(message.limits[0].partition(" ")[2], []).append(message.id)
 
 
 def number_of(message_id: str) -> int:
@@ -311,6 +328,11 @@ def _seed_contents(pipe: Any, state: State, now_ms: int) -> None:
     for key, times in state.rates.items():
         full, marked = (round((now_ms + minutes * MINUTE_MS) * 1000) if minutes else 0 for minutes in times)
         pipe.set(keys.RATE + key, f"{full} {now_ms * 1000} {marked}")
+    seqs = {message_id: seq for seq, message_id in enumerate(state.messages, 1)}
+    for limit, ids in state.permits.items():
+        _zset(pipe, keys.LIMIT + limit, {each: -seqs[each] for each in ids})
+    for limit, ids in state.gates.items():
+        _zset(pipe, keys.LIMIT + limit, {each: seqs[each] for each in ids})
     _zset(pipe, keys.PACES, {each: now_ms + minutes * MINUTE_MS for each, minutes in state.paces.items()})
     _hash(pipe, keys.SUCCESSORS, state.successors)
     for message_id, kinds in state.errors.items():
@@ -330,7 +352,9 @@ def _record(message: MessageState, seq: int, now_ms: int) -> dict[str, Any]:
     fields = {
         "state": message.state,
         "queue": message.queue,
-        "lanes": "\n".join([*message.lanes, *paces_field(message.rates)]),
+        "lanes": "\n".join(
+            [*message.lanes, *(f"\x1c{limit}" for limit in message.limits), *paces_field(message.rates)]
+        ),
         "seq": seq,
         "fence": None if message.fence is None else fence(message.fence),
         "holder": message.holder,

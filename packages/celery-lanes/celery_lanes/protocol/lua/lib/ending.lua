@@ -19,15 +19,17 @@ local function note_start(lanes, fence)
   end
 end
 
--- Gives the message a new fence, so that its old holder is refused from here on. Returns the queue. Its run counts for
--- the rates of its lanes, unless it `never_ran`.
+-- Gives the message a new fence, so that its old holder is refused from here on. Returns its queue and its limits. Its run
+-- counts for the rates of its lanes, unless it `never_ran`. It keeps its permits if it is ready again, or committing.
 local function take_back(id, state, never_ran)
   local found = redis.call('HMGET', MESSAGE .. id, 'fence', 'queue', 'state', 'lanes')
   if found[3] == 'leased' and not never_ran then note_start(found[4], found[1]) end
   redis.call('HSET', MESSAGE .. id, 'state', state, 'fence', next_fence(found[1]))
   redis.call('HDEL', MESSAGE .. id, 'holder', 'open', 'shielded', 'turn')
   redis.call('ZREM', LEASES, id)
-  return found[2]
+  local limits = limits_in(found[4])
+  if state ~= 'ready' and state ~= 'committing' then leave_limits(id, limits) end
+  return found[2], limits
 end
 
 -- The message is ready again, at the front of its queue.
@@ -57,7 +59,7 @@ local function advance_lane(key, first)
     local state, queue, lanes = record[1], record[4], record[5]
     if state and not step.is_settled[first] then
       if state == 'waiting' and (lanes == key or is_first_in_all(first, split(lanes), key)) then
-        make_ready(first, queue, record)
+        make_ready(first, queue, record, limits_in(lanes))
       end
       return
     end
@@ -87,6 +89,7 @@ local function settle(id, queue, lanes)
   step.obsolete[n + 3], step.obsolete[n + 4] = ERRORS .. id, JOURNAL .. id
   step.settled_ids[#step.settled_ids + 1], step.is_settled[id] = id, true
   step.settled[queue] = (step.settled[queue] or 0) + 1
+  leave_limits(id, keys.limits)
   leave_lanes(id, keys)
 end
 

@@ -60,10 +60,11 @@ local function end_stopped(id, state, fence)
   if may_interrupt(id) then keep_calls(id, fence or '0') else redis.call('UNLINK', JOURNAL .. id) end
   redis.call('ZREM', DELAYED, id)
   redis.call('ZREM', COLLECTING, id)
+  if state == 'gated' then leave_limits(id, limits_in(redis.call('HGET', MESSAGE .. id, 'lanes'))) end
   if state == 'ready' then take_back(id, 'ready') else give_back(id) end -- one that is ready is in its queue
 end
 
-local STOPPABLE = { leased = true, ready = true, collecting = true, delayed = true }
+local STOPPABLE = { leased = true, ready = true, collecting = true, delayed = true, gated = true }
 
 -- Stops the message unless it waits or is being settled. The field `stopped` is the fence of its last run, 0 if it never
 -- ran. A shielded run continues until the shield ends (shield.lua); a later run is a stopped one.

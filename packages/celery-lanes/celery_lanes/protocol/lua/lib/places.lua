@@ -69,7 +69,7 @@ local function join_lanes(id, queue, lanes, seq)
 end
 
 local function line_up(id, queue, lanes, seq)
-  if join_lanes(id, queue, lanes, seq) then make_ready(id, queue) end
+  if join_lanes(id, queue, lanes, seq) then make_ready(id, queue, nil, lanes.limits) end
 end
 
 -- Returns false if the message exists already.

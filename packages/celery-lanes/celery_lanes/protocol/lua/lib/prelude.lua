@@ -12,7 +12,7 @@ local IDENTITY, LOSSES, COLLECTING = 'lanes:identity', 'lanes:losses', 'lanes:co
 local INTERRUPTS, TIMERS, TIMER = 'lanes:interrupts:', 'lanes:timers', 'lanes:timer:'
 local SCHEDULES, OVERFLOW, SUCCESSORS = 'lanes:schedules', 'lanes:overflow:', 'lanes:successors'
 local STAGED, NOTES, MODES, RATE = 'lanes:staged:', 'lanes:notes', 'lanes:modes', 'lanes:rate:'
-local PACES = 'lanes:paces'
+local PACES, LIMIT = 'lanes:paces', 'lanes:limit:'
 
 -- The state of a step that several functions share. The chunk that declares a field describes it.
 local step = {}
@@ -20,7 +20,7 @@ local step = {}
 -- What functions put off to the end of the step is written there together, in this order. Its fields are declared with
 -- their writer, so that no script which changes them is without it.
 step.writers = {}
-local REMOVALS, HIGHEST, BODIES, PLACES, NUMBERS, READY = 1, 2, 3, 4, 5, 6
+local REMOVALS, HIGHEST, BODIES, PLACES, NUMBERS, ADMISSIONS, READY = 1, 2, 3, 4, 5, 6, 7
 local function put_off(order, write)
   step.writers[order] = write
   return {}
@@ -73,6 +73,18 @@ local function call_in_batches(command, key, values)
   end
 end
 
+-- Notes which of these keys exist. Usually all or none of a few keys do: then one EXISTS is enough.
+local function note_existing(known, prefix, names)
+  for i = 1, #names, 25 do
+    local keys = {}
+    for j = i, math.min(i + 24, #names) do keys[#keys + 1] = prefix .. names[j] end
+    local found = redis.call('EXISTS', unpack(keys))
+    for j, key in ipairs(keys) do
+      known[names[i + j - 1]] = found == #keys or (found > 0 and redis.call('EXISTS', key) == 1)
+    end
+  end
+end
+
 -- Returns ms until the first member of these zsets is due, -1 if they have none. `false` stands for an empty one.
 local function ms_until_due(...)
   local first_ms = math.huge
@@ -92,17 +104,22 @@ local function next_fence(old)
   return last < now_us and clock_fence or digits(last + 1)
 end
 
--- The lane keys of a message are joined by \n. Each is returned once. If lanes of the message have a rate, a last line
--- follows: PACED, and for each key the ms from a start to the next one (0: the lane has no rate), by blanks. It is kept
--- as `paces`.
-local PACED = '\31'
+-- The lane keys of a message are joined by \n. Each is returned once. A line for each limit of the message follows:
+-- LIMITED, how many may run, a blank, and its key (ready.lua). They are kept as `limits`. If lanes of the message have a
+-- rate, a last line follows: PACED, and for each key the ms from a start to the next one (0: the lane has no rate), by
+-- blanks. It is kept as `paces`.
+local PACED, LIMITED = '\31', '\28'
 local function split(lanes)
   if not lanes or lanes == '' then return {} end
-  if not string.find(lanes, '\n', 1, true) then return { lanes } end
+  if not string.find(lanes, '[\n\28]') then return { lanes } end
   local keys, known = {}, {}
   for key in string.gmatch(lanes, '[^\n]+') do
-    if string.byte(key) == 31 then
+    local first = string.byte(key)
+    if first == 31 then
       keys.paces = key
+    elseif first == 28 then
+      keys.limits = keys.limits or {}
+      keys.limits[#keys.limits + 1] = key
     elseif not known[key] then
       known[key], keys[#keys + 1] = true, key
     end
@@ -112,8 +129,11 @@ end
 
 -- As it is stored.
 local function join_keys(keys)
-  if keys.paces then return table.concat(keys, '\n') .. '\n' .. keys.paces end
-  return keys[2] and table.concat(keys, '\n') or keys[1] or ''
+  if not (keys.paces or keys.limits) then return keys[2] and table.concat(keys, '\n') or keys[1] or '' end
+  local lines = { unpack(keys) }
+  for _, limit in ipairs(keys.limits or {}) do lines[#lines + 1] = limit end
+  lines[#lines + 1] = keys.paces
+  return table.concat(lines, '\n')
 end
 
 -- The queues of a group share a backlog, and groups take turns.

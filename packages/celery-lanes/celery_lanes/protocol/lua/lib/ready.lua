@@ -1,6 +1,10 @@
 -- ready: make messages ready: their state, the ready lists of the queues, and the wake-up lists that workers wait on.
 -- A message that is first in all its lanes is still not handed out if one of its lanes, its queue or its group of queues
--- is paused, or if it is a group that waits for further messages.
+-- is paused, if it is a group that waits for further messages, or if one of its limits has no free permit.
+-- A limit is a key of which at most so many messages have a permit at a time, over all queues: they are ready, leased or
+-- committing. LIMIT has the messages of a key: with minus its seq one that has a permit, with its seq one that is `gated`:
+-- it waits for a permit, the oldest first. A message takes its permits in the order of its limits, which are sorted, and
+-- waits in one of them at most, so no two wait for each other.
 
 local special = redis.call('EXISTS', PAUSED, COLLECTING, TIMERS, SUCCESSORS, NOTES, MODES, PACES)
 local function is_special(key) return special == 7 or (special > 0 and redis.call('EXISTS', key) == 1) end
@@ -35,31 +39,71 @@ local function paced_until(lanes)
   return until_ms > now_ms and until_ms or nil
 end
 
--- Instead of becoming ready, a message in a paused lane waits, one of a lane whose rate is used up is delayed, and a
--- group that is not due yet is collected. Returns true if so. A stopped message, which will not run, has no rate.
-local function stay_back(id)
-  local found = (step.is_anything_paused or step.is_anything_paced)
+-- The limits of lanes as they are stored, or nil.
+local function limits_in(lanes)
+  return lanes and string.find(lanes, LIMITED, 1, true) and split(lanes).limits or nil
+end
+
+-- Returns how many may run, and the key.
+local function parse_limit(limit) return string.match(limit, '^.(%d+) (.*)$') end
+
+local function leave_limits(id, limits)
+  for _, limit in ipairs(limits or {}) do
+    local _, key = parse_limit(limit)
+    if redis.call('ZREM', LIMIT .. key, id) == 1 then step.contested[key] = true end
+  end
+end
+
+-- Lets the message wait for its next permit. Returns false if it has all of them. In a paused limit, none has one but runs.
+local function wait_for_permit(id, limits)
+  for _, limit in ipairs(limits) do
+    local _, key = parse_limit(limit)
+    local score = redis.call('ZSCORE', LIMIT .. key, id)
+    if not score or tonumber(score) > 0 then
+      redis.call('ZADD', LIMIT .. key, number_of(redis.call('HGET', MESSAGE .. id, 'seq')) or now_us, id)
+      step.contested[key] = true
+      return true
+    end
+  end
+  return false
+end
+
+local function is_gated(id, limits)
+  for _, limit in ipairs(limits) do
+    local _, key = parse_limit(limit)
+    if is_paused('lane', key) then leave_limits(id, limits) end
+  end
+  if not wait_for_permit(id, limits) then return false end
+  redis.call('HSET', MESSAGE .. id, 'state', 'gated')
+  step.gated[id] = true
+  return true
+end
+
+-- Instead of becoming ready, a message in a paused lane waits, one of a lane whose rate is used up is delayed, a group
+-- that is not due yet is collected, and one of a limit without a free permit is gated. Returns true if so. A stopped
+-- message, which will not run, has no rate and needs no permit. `limits`: those of the message, if it has any.
+local function stay_back(id, limits)
+  local found = (step.is_anything_paused or step.is_anything_paced or limits)
     and redis.call('HMGET', MESSAGE .. id, 'lanes', 'stopped')
   local lanes = found and split(found[1])
+  local until_ms = lanes and not found[2] and paced_until(lanes)
+  local due_ms = step.is_anything_collecting and redis.call('ZSCORE', COLLECTING, id)
   if lanes and in_paused_lane(lanes) then
     redis.call('HSET', MESSAGE .. id, 'state', 'waiting')
-    return true
-  end
-  local until_ms = lanes and not found[2] and paced_until(lanes)
-  if until_ms then
+  elseif until_ms then
     redis.call('HSET', MESSAGE .. id, 'state', 'delayed')
     redis.call('ZADD', DELAYED, until_ms, id)
-    return true
-  end
-  local due_ms = step.is_anything_collecting and redis.call('ZSCORE', COLLECTING, id)
-  if not due_ms then return false end
-  if tonumber(due_ms) > now_ms then
+  elseif due_ms and tonumber(due_ms) > now_ms then
     redis.call('HSET', MESSAGE .. id, 'state', 'collecting')
-    return true
+  else
+    if due_ms then
+      redis.call('ZREM', COLLECTING, id)
+      redis.call('HDEL', MESSAGE .. id, 'turn')
+    end
+    return limits ~= nil and not found[2] and is_gated(id, limits)
   end
-  redis.call('ZREM', COLLECTING, id)
-  redis.call('HDEL', MESSAGE .. id, 'turn')
-  return false
+  leave_limits(id, limits)
+  return true
 end
 
 step.unwritten = {} -- id -> its record (`record_of`), if the state 'ready' is not written yet
@@ -81,20 +125,74 @@ local function add_ready(id, queue)
 end
 
 -- A new message goes to the end of its queue.
-local function make_ready(id, queue, record)
-  if stay_back(id) then return end
+local function make_ready(id, queue, record, limits)
+  if stay_back(id, limits) then return end
   step.unwritten[id] = record or record_of(id)
   add_ready(id, queue)
 end
 
 -- A message that was in its queue before, and has the state 'ready', goes back to the front.
-local function return_to_ready(id, queue)
-  if stay_back(id) then return end
+local function return_to_ready(id, queue, limits)
+  if stay_back(id, limits) then return end
   redis.call('RPUSH', queue, id)
   step.filled[queue] = true
 end
 
+-- The oldest message that waits in a limit, and its seq, or nothing.
+local function first_gated(key)
+  return unpack(redis.call('ZRANGEBYSCORE', LIMIT .. key, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1))
+end
+
+-- The free permits of a limit are given to the messages that wait in it.
+local function admit_first(key)
+  local id, seq = first_gated(key)
+  while id do
+    local record, most = record_of(id, 'queue', 'lanes'), nil
+    local limits = record[1] == 'gated' and limits_in(record[5]) or {}
+    for _, limit in ipairs(limits) do
+      local its_most, its_key = parse_limit(limit)
+      if its_key == key then most = tonumber(its_most) end
+    end
+    if not most then
+      redis.call('ZREM', LIMIT .. key, id)
+    elseif is_paused('lane', key) or redis.call('ZCOUNT', LIMIT .. key, '-inf', '(0') >= most then
+      return
+    else
+      redis.call('ZADD', LIMIT .. key, -seq, id)
+      if not wait_for_permit(id, limits) then
+        step.gated[id], step.unwritten[id] = nil, record
+        add_ready(id, record[4])
+      end
+    end
+    id, seq = first_gated(key)
+  end
+end
+
+-- In the order in which a message takes its permits: so the oldest one gets them, in whatever order they became free.
+local function give_permits()
+  while next(step.contested) do
+    local first
+    for key in pairs(step.contested) do
+      if not first or key < first then first = key end
+    end
+    step.contested[first] = nil
+    admit_first(first)
+  end
+end
+
+local function write_admissions()
+  give_permits()
+  local n = 0
+  for _ in pairs(step.gated) do n = n + 1 end
+  count('gated', n)
+end
+
+-- contested: key of a limit -> true, if its permits may have to be given: one was left, or a message waits for one
+-- gated: id -> true, if the message waits for a permit since this step
+step.contested, step.gated = put_off(ADMISSIONS, write_admissions), {}
+
 local function write_ready()
+  give_permits()
   for queue, ids in pairs(step.new_ready) do
     for _, id in ipairs(ids) do
       if step.unwritten[id] then redis.call('HSET', MESSAGE .. id, 'state', 'ready') end
@@ -102,18 +200,6 @@ local function write_ready()
     end
     call_in_batches('LPUSH', queue, ids)
     step.new_ready[queue], step.filled[queue] = nil, ids[1] and true or step.filled[queue]
-  end
-end
-
--- Notes which of these keys exist. Usually all or none of a few keys do: then one EXISTS is enough.
-local function note_existing(known, prefix, names)
-  for i = 1, #names, 25 do
-    local keys = {}
-    for j = i, math.min(i + 24, #names) do keys[#keys + 1] = prefix .. names[j] end
-    local found = redis.call('EXISTS', unpack(keys))
-    for j, key in ipairs(keys) do
-      known[names[i + j - 1]] = found == #keys or (found > 0 and redis.call('EXISTS', key) == 1)
-    end
   end
 end
 
