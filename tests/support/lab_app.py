@@ -61,6 +61,7 @@ def build(
     sweeps: bool = True,
     ends_with_parent: bool = True,
     hangs_in: str = "",
+    weights: dict[str, int] | None = None,
     **conf: Any,
 ) -> Celery:
     """Build the app. `ca` is the CA certificate for `rediss://`; `options` are the transport options.
@@ -68,7 +69,7 @@ def build(
     With `only_wakeups`, a worker does not poll for ready messages: it depends on wake-ups. Without `sweeps`, it does
     not sweep periodically, only for a reason. Children ask the kernel to be killed when their parent dies. Without
     `ends_with_parent`, they are as late as a child whose parent dies before it can ask. `hangs_in` is a method of
-    the consumer that never returns, which Celery calls in its handler of SIGQUIT.
+    the consumer that never returns, which Celery calls in its handler of SIGQUIT. `weights`: of further lane queues.
     """
     if hangs_in:
         setattr(Consumer, hangs_in, lambda _: os.read(os.pipe()[0], 1))
@@ -83,6 +84,10 @@ def build(
     app.conf.update(
         task_queues=[
             *(Queue(name, routing_key=name, queue_arguments=lanes.QUEUE_ARGUMENTS) for name in LANE_QUEUES),
+            *(
+                Queue(name, routing_key=name, queue_arguments=lanes.queue_arguments(weight=weight))
+                for name, weight in (weights or {}).items()
+            ),
             Queue(ORDINARY_QUEUE, routing_key=ORDINARY_QUEUE),
         ],
         task_ignore_result=True,

@@ -24,8 +24,13 @@ from celery_lanes.errors import (
 )
 from celery_lanes.install import Lanes, install
 from celery_lanes.protocol import Begun, Delete, Group, Kind, Move, Noted, Outcome, PreviousCall, Set
-from celery_lanes.transport.publish import headers, limit
-from celery_lanes.transport.transport import FIRST_QUEUE_ARGUMENTS, LAST_QUEUE_ARGUMENTS, QUEUE_ARGUMENTS
+from celery_lanes.transport.publish import batch, debounce, headers, limit
+from celery_lanes.transport.transport import (
+    FIRST_QUEUE_ARGUMENTS,
+    LAST_QUEUE_ARGUMENTS,
+    QUEUE_ARGUMENTS,
+    queue_arguments,
+)
 from celery_lanes.worker.delivery import Delivery
 from celery_lanes.worker.journal import Journal
 from celery_lanes.worker.task import LaneTask
@@ -55,7 +60,10 @@ __all__ = [
     "ServerUnfit",
     "Set",
     "UnknownVersion",
+    "batch",
+    "debounce",
     "headers",
     "install",
     "limit",
+    "queue_arguments",
 ]

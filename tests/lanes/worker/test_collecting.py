@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from celery_lanes import Group
+from celery_lanes import Group, PublishRefused, batch, debounce
 from tests.lanes.conftest import POOLS
 from tests.support.history import ids
 from tests.support.lab import Lab, LabMaker
@@ -38,6 +38,40 @@ def test_a_group_is_one_run_as_soon_as_it_is_due(make_lab: LabMaker, pool: tuple
     assert lab.count("appended") == lab.count("settled") == 1
     assert lab.count("collected") == 2
     assert not lab.client.exists("lanes:collecting")
+
+
+def test_a_debounced_run_starts_when_it_is_quiet(lab: Lab) -> None:
+    lab.worker("threads", 8)
+    say(lab, "a", "b", "c", group=debounce("talk", 0.7, max_wait_s=60))
+    lab.drained()
+    assert runs(lab) == ["a+b+c"]
+
+
+def test_a_batch_starts_when_it_is_full_or_has_waited(lab: Lab) -> None:
+    lab.worker("threads", 8)
+    say(lab, "a", "b", group=batch("full", 2, 3600))
+    lab.ended("a+b")
+    say(lab, "c", group=batch("waited", 100, 0.3))
+    lab.drained()
+    assert runs(lab) == ["a+b", "c"]
+
+
+def test_debounce_and_batch_are_groups() -> None:
+    assert debounce("sync", 2) == Group("sync", quiet_ms=2000, max_wait_ms=20_000, most=1000)
+    assert debounce("sync", 0.5, max_wait_s=1) == Group("sync", quiet_ms=500, max_wait_ms=1000, most=1000)
+    assert batch("index", 100, 5) == Group("index", quiet_ms=5000, max_wait_ms=5000, most=100)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, "2", None, True, 86_401, float("nan")])
+def test_what_is_not_a_time_is_refused(seconds: float) -> None:
+    with pytest.raises(PublishRefused, match=r"is not a time: use seconds from 0\.001 to 86,400"):
+        batch("index", 100, seconds)
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.0, "3", True, 10_001])
+def test_what_is_not_a_size_is_refused(size: int) -> None:
+    with pytest.raises(PublishRefused, match="is not a number of messages: use 1 to 10,000"):
+        batch("index", size, 5)
 
 
 def test_a_message_that_does_not_belong_ends_the_group(lab: Lab) -> None:

@@ -8,7 +8,7 @@ leads to a fetch here or on another worker, and that fetches are retried when th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, TypeVar
@@ -118,17 +118,18 @@ class PendingFetch(PolledConnection):
         self._reconcile()
         self._sent += 1
         self._has_capacity = capacity > 0
-        queues = self._channel.queues_to_read()
+        queues, weights = self._channel.queues_to_read(), self._channel.connection.lane_weights
+        first, ordinary, last = (rotated(some, self._sent, weights) for some in queues)
         self._command = verbs.turn(
-            [queue for some in queues for queue in rotated(some, self._sent)],
+            [*first, *ordinary, *last],
             holder=in_flight.holder,
             lease_ms=in_flight.lease_ms,
             room=min(capacity, MAX_PER_FETCH),
             holding=in_flight.leased(),
             settles=in_flight.start_fetch(),
             max_deaths=in_flight.max_deaths,
-            first=len(queues.first),
-            last=len(queues.last),
+            first=len(first),
+            last=len(last),
             last_room=in_flight.room_for_last(queues.last),
             times=in_flight.pending_acks.times_to_fetch(),
         )
@@ -186,15 +187,20 @@ class PendingFetch(PolledConnection):
             logger.info("lanes: released %d messages that were leased to this worker but never arrived", released)
 
 
-def rotated(queues: list[str], number: int) -> list[str]:
-    """The queues in a different order for each `number`: each group is first equally often, and each queue within its
-    group.
+def rotated(queues: list[str], number: int, weights: Mapping[str, int] | None = None) -> list[str]:
+    """The queues in a different order for each `number`: each group is first as often as its weight says, and each
+    queue within its group. A group comes as often as its weight, evenly spread.
     """
     groups: dict[str, list[str]] = {}
     for queue in queues:
         groups.setdefault(group_of(queue), []).append(queue)
-    round_, first = divmod(number, max(len(groups), 1))
-    ordered = _starting_at(first, list(groups.values()))
+    turns = [*groups.values()]
+    if weights:
+        most = {name: max(weights.get(queue, 1) for queue in group) for name, group in groups.items()}
+        spread = [((nth + 0.5) / most[name], name) for name in groups for nth in range(most[name])]
+        turns = [groups[name] for _, name in sorted(spread, key=lambda turn: turn[0])]
+    round_, first = divmod(number, max(len(turns), 1))
+    ordered = _starting_at(first, turns)
     return [queue for group in ordered for queue in _starting_at(round_ % len(group), group)]
 
 

@@ -27,6 +27,8 @@ from celery_lanes.protocol import (
 
 #: The namespace of the ids of messages with a `once`.
 _ONCE_IDS = UUID("8f2b1c52-6a0e-4c7e-9d4b-3a1f5e70c911")
+#: Of a debounce or batch, whose messages are one message of Redis.
+MOST_WAIT_S, MOST_IN_BATCH = 86_400, 10_000
 
 
 def headers(
@@ -92,6 +94,35 @@ def limit(key: str, *, rate: str | None = None, concurrency: int | None = None) 
         f"{key!r:.300} cannot have a rate and a concurrency: with a rate it is a lane, which runs one message at a "
         "time. Use two keys, such as 'rate:customer:9' and 'customer:9'"
     )
+
+
+def debounce(name: str, quiet_s: float, *, max_wait_s: float | None = None) -> Group:
+    """One run for messages that follow each other closely: it starts when none has arrived for `quiet_s`, and at most
+    `max_wait_s` (ten times `quiet_s`) after the first one, or when there are 1,000. A `Group` under the name that
+    people look for; `self.delivery.bodies` has the messages after the first. Raises PublishRefused.
+    Use: `headers=lanes.headers(["customer:9"], group=lanes.debounce("sync", 2))`.
+    """
+    return _group(name, quiet_s, max_wait_s, 1000)
+
+
+def batch(name: str, size: int, max_wait_s: float) -> Group:
+    """One run for up to `size` messages: it starts when there are as many, or when the first one has waited for
+    `max_wait_s`. A `Group` under the name that people look for; `self.delivery.bodies` has the messages after the
+    first. Raises PublishRefused.
+    Use: `headers=lanes.headers(["index"], group=lanes.batch("index", 100, 5))`.
+    """
+    return _group(name, max_wait_s, max_wait_s, size)
+
+
+def _group(name: str, quiet_s: float, max_wait_s: float | None, most: int) -> Group:
+    for seconds in (quiet_s, quiet_s if max_wait_s is None else max_wait_s):
+        if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds <= MOST_WAIT_S:
+            raise PublishRefused(f"{seconds!r:.100} is not a time: use seconds from 0.001 to {MOST_WAIT_S:,}")
+    if max_wait_s is None:
+        max_wait_s = 10 * quiet_s
+    if not isinstance(most, int) or isinstance(most, bool) or not 1 <= most <= MOST_IN_BATCH:
+        raise PublishRefused(f"size={most!r:.100} is not a number of messages: use 1 to {MOST_IN_BATCH:,}")
+    return check_group(Group(name, ceil(quiet_s * 1000), ceil(max_wait_s * 1000), most))
 
 
 def with_limits(lanes: list[str], headers: Mapping[str, Any]) -> list[str]:

@@ -41,6 +41,9 @@ FIRST_QUEUE_ARGUMENTS = {LANES_ARGUMENT: True, FIRST_ARGUMENT: True}
 #: at most half of the slots of a worker.
 LAST_ARGUMENT = "x-lanes-last"
 LAST_QUEUE_ARGUMENTS = {LANES_ARGUMENT: True, LAST_ARGUMENT: True}
+#: How many messages of the group of a lane queue are read for one of a group without a weight.
+WEIGHT_ARGUMENT = "x-lanes-weight"
+MOST_WEIGHT = 100
 
 
 logger = get_logger(__name__)
@@ -64,6 +67,20 @@ class QueuesToRead(NamedTuple):
     first: list[str]
     ordinary: list[str]
     last: list[str]
+
+
+def queue_arguments(*, weight: int = 1) -> dict[str, Any]:
+    """QUEUE_ARGUMENTS of a queue with a weight: while there are messages in several groups of queues, a worker takes
+    `weight` of its group for one of a group without a weight. Raises Misconfigured unless it is from 1 to 100.
+    Use: `Queue("large", queue_arguments=lanes.queue_arguments(weight=3))`.
+    """
+    return {**QUEUE_ARGUMENTS, WEIGHT_ARGUMENT: checked_weight(weight)}
+
+
+def checked_weight(weight: Any) -> int:
+    if isinstance(weight, int) and not isinstance(weight, bool) and 1 <= weight <= MOST_WEIGHT:
+        return weight
+    raise Misconfigured(f"the weight of a queue is a whole number from 1 to {MOST_WEIGHT}, not {weight!r:.100}")
 
 
 def order_of(arguments: dict[str, Any]) -> Order:
@@ -104,6 +121,8 @@ class LaneChannelMixin(_StockChannel):
         arguments = kwargs.get("arguments") or {}
         if arguments.get(LANES_ARGUMENT):
             self.connection.lane_queues[queue] = order_of(arguments)
+            if (weight := checked_weight(arguments.get(WEIGHT_ARGUMENT, 1))) > 1:
+                self.connection.lane_weights[queue] = weight
         return super()._new_queue(queue, **kwargs)
 
     def _is_lane_queue(self, queue: str) -> bool:
@@ -358,6 +377,7 @@ class LanesTransport(stock.Transport):
         super().__init__(*args, **kwargs)
         self.cycle = LanesPoller()
         self.lane_queues: dict[str, Order] = {}  # name -> when it is read
+        self.lane_weights: dict[str, int] = {}  # name -> above 1
 
     def establish_connection(self) -> Any:
         """Raises ResponseError if the server refuses writes, so that Celery retries with growing pauses, as it does

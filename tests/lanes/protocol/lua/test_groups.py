@@ -66,6 +66,21 @@ def test_queues_rotate_over_groups_and_queues() -> None:
     assert rotated([], 5) == []
 
 
+@pytest.mark.parametrize("room", [1, 2, 3, 12])
+def test_a_group_is_served_as_often_as_its_weight(client: Redis, store: Store, room: int) -> None:
+    seed(client, state_with(*FLOOD, *FEW))
+    weights = {"shops.one.0": 1, "shops.two.3": 3}
+    groups = [group for turn in range(12 // room) for group in handed_out(store, rotated(QUEUES, turn, weights), room)]
+    assert Counter(groups) == {"shops.one": 3, "shops.two": 9}
+    # And a group that has no more leaves its turns to the others
+    assert Counter(handed_out(store, rotated(QUEUES, 5, weights), 8)) == {"shops.one": 7, "shops.two": 1}
+
+
+def test_turns_of_a_weight_are_spread() -> None:
+    assert rotated(["a", "b", "c"], 0, {"a": 3, "b": 2}) == ["a", "b", "a", "c", "b", "a"]
+    assert {rotated(["a", "b"], turn, {"a": 3})[0] for turn in range(4)} == {"a", "b"}
+
+
 def test_backlogs_are_counted_by_group(client: Redis, store: Store) -> None:
     # Given a backlog of one group
     seed(

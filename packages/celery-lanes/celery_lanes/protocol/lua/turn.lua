@@ -2,7 +2,7 @@
 -- With  ending
 -- KEYS  the queues, each a list of ready ids, in the order in which they are read: the `first` ones until they are
 --       empty, then the others until they are empty, then the `last` ones. One id of each group of queues in turn, in a
---       group one of each queue. Paused queues are skipped
+--       group one of each queue; a queue that is named several times has as many turns. Paused queues are skipped
 -- ARGV  holder lease_ms room budget max_deaths holding first last last_room times settles
 --       then id fence, once for each of `settles`; `times` is what the holder counted: for each field of TIMES a line
 --       with the field, a tab and a number. Messages of `last` queues are handed out up to `last_room` messages in all
@@ -96,12 +96,13 @@ local function attach_bodies()
 end
 
 -- Takes from one queue of each group in turn, in the order of queues[from] to queues[to]. `take` is called with a queue
--- and the number of calls until it is the turn of that queue again. It returns false to stop, and nil if the queue is
--- empty: then it is the turn of the next queue of its group. in_turn ends when all queues are empty.
+-- and the number of calls until its next turn. It returns false to stop, and nil if the queue is empty: then it is the
+-- turn of the next queue of its group. in_turn ends when all queues are empty.
 local function in_turn(queues, from, to, take)
-  local groups = {} -- lists of queues, by number and by name
+  local groups, times = {}, {} -- lists of queues, by number and by name; how often a queue has come
   for i = from, to do
-    local name = group_of(queues[i])
+    times[queues[i]] = (times[queues[i]] or 0) + 1
+    local name = times[queues[i]] .. ' ' .. group_of(queues[i])
     if not groups[name] then
       groups[name] = {}
       groups[#groups + 1] = groups[name]
@@ -118,8 +119,8 @@ local function in_turn(queues, from, to, take)
   end
 end
 
--- Returns 0 if no queue has a ready message, 1 if one of the first `n` has, 2 if only others have. Deletes the wake-ups of queues without one. No worker
--- waits for those wake-ups: it would have popped them.
+-- Returns 0 if no queue has a ready message, 1 if one of the first `n` has, 2 if only others have. Deletes the wake-ups of
+-- queues without one, for which no worker waits: it would have popped them.
 local function is_any_left(queues, n)
   local unknown, unused, left = {}, {}, 0
   for _, queue in ipairs(queues) do
@@ -171,8 +172,7 @@ end
 
 -- After two deaths a message is suspected of killing its worker: it is handed out alone, so that no other is affected.
 local SUSPECT_AFTER = 2
-local lost, suspects, taken = {}, {}, 0
-local until_ms = string.format('%.0f', now_ms + lease_ms)
+local lost, suspects, taken, until_ms = {}, {}, 0, string.format('%.0f', now_ms + lease_ms)
 reply = { lost, 0, 0, -1 }
 
 for i = 12, 11 + 2 * settles, 2 do
