@@ -20,7 +20,7 @@ from chatlanes.poller.bot_api import Telegram, TelegramTroubleError, TokenRefuse
 from chatlanes.settings import Settings, checks, load
 from chatlanes.settings.bots import AddedBot
 from chatlanes.settings.imports import BotImportError, ImportPathError, import_object
-from chatlanes.updates.added_bots import NotOpenedError, Record, Registry, now_ms, read_record
+from chatlanes.updates.added_bots import BotRecord, NotOpenedError, Registry, now_ms, read_record
 
 __all__ = ["AddError", "Added", "add", "list", "remove", "rotate"]
 
@@ -68,7 +68,7 @@ def add(token: str, bot: str | None = None, *, settings: Settings | None = None)
     with closing(Registry.connect(settings)) as registry:
         known = _known(registry, bot_id, registry.stored(bot_id))
         username = _asked(AddedBot.of(settings, token, path))
-        record = Record(registry.seals.seal(token), path, username, now_ms())
+        record = BotRecord(registry.seals.seal(token), path, username, now_ms())
         # If the process dies before this, Telegram may have the webhook, and a second call adds the bot.
         registry.put(bot_id, record)
     is_new = known is None or (known.token, known.bot) != (token, path)
@@ -163,7 +163,7 @@ def _checked_path(path: str) -> str:
     return path
 
 
-def _records(registry: Registry) -> dict[int, Record]:
+def _records(registry: Registry) -> dict[int, BotRecord]:
     try:
         return registry.records()
     except NotOpenedError as error:

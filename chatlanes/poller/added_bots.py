@@ -31,7 +31,7 @@ from chatlanes.settings.bots import AddedBot
 from chatlanes.settings.imports import ImportPathError
 from chatlanes.updates.added_bots import LOOK_EVERY_S, Followed, Registry
 from chatlanes.updates.connection import connect_to
-from chatlanes.updates.intake import Channel, Intake
+from chatlanes.updates.intake import AppendChannel, Intake
 from chatlanes.updates.words import WORDS
 
 log = logging.getLogger("poller")
@@ -99,7 +99,7 @@ class AddedPollers:
         with ExitStack() as resources:
             resources.callback(self._followed.registry.close)
             self._http = resources.enter_context(closing(client_of(self._settings.bot_api_url)))
-            self._channels = redis_retry.call(lambda: [Channel(self._settings) for _ in range(CHANNELS)])
+            self._channels = redis_retry.call(lambda: [AppendChannel(self._settings) for _ in range(CHANNELS)])
             log_durability(self._channels[0])
             client = resources.enter_context(closing(connect_to(self._settings, ANSWER_WITHIN_S)))
             witness = witness_of(self._settings.redis_url, WORDS)

@@ -22,7 +22,7 @@ from chatlanes.telegram.http_client import (
     BotApiAnswer,
     HttpClient,
     HttpResponse,
-    NoAnswerError,
+    NoResponseError,
     parse_answer,
     status_line,
 )
@@ -150,7 +150,7 @@ class Telegram:
                 data=orjson.dumps(wanted or {}),
                 headers={"Content-Type": "application/json"},
             )
-        except NoAnswerError as error:
+        except NoResponseError as error:
             trouble = TelegramTroubleError(without_token(str(error), self._token))
         else:
             return result_of(method, status, body)

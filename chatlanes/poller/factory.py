@@ -23,7 +23,7 @@ from chatlanes.settings import Settings
 from chatlanes.updates import check_order_by
 from chatlanes.updates.collecting import grouping
 from chatlanes.updates.connection import connect_to
-from chatlanes.updates.intake import TIMEOUT_S, Channel, Intake, rating_of
+from chatlanes.updates.intake import TIMEOUT_S, AppendChannel, Intake, rating_of
 from chatlanes.updates.routing import OwnName, controlling, unknown
 from chatlanes.updates.words import WORDS
 
@@ -117,7 +117,7 @@ def intake_of(settings: Settings, timeout_s: float = TIMEOUT_S, telegram: Telegr
     return intake
 
 
-def log_durability(of: Intake | Channel) -> None:
+def log_durability(of: Intake | AppendChannel) -> None:
     """Log how durable this Redis is, and what is wrong with it."""
     log.log(logging.INFO if of.durability.safe else logging.WARNING, "%s", of.durability)
     for sentence in of.advice:

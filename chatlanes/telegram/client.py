@@ -31,7 +31,7 @@ from chatlanes import traces
 from chatlanes.logs.redaction import keep_tokens_out_of_logs, without_token
 from chatlanes.telegram import downloads
 from chatlanes.telegram.errors import BotApiError, ChatId, NetworkError, ServerError
-from chatlanes.telegram.http_client import FILE_LIMITS, HttpClient, HttpResponse, NoAnswerError, read_answer
+from chatlanes.telegram.http_client import FILE_LIMITS, HttpClient, HttpResponse, NoResponseError, read_answer
 
 #: The limit for opening a connection, and for each pause while sending.
 CONNECT_TIMEOUT_S = 10.0
@@ -216,7 +216,7 @@ class BotApi:
         """
         try:
             return self._client().ask(verb, path, take, **options)
-        except NoAnswerError as error:
+        except NoResponseError as error:
             failed = NetworkError(method, chat, self._without_token(str(error)), uncertain=error.is_sent)
         # Raised outside the except block, so that the original error is not attached as context.
         raise failed

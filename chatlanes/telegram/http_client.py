@@ -59,7 +59,7 @@ class ResponseLimits(NamedTuple):
     most_bytes: int
 
 
-class NoAnswerError(Exception):
+class NoResponseError(Exception):
     """No complete response. `is_sent`: the request may have arrived. The message never contains a URL."""
 
     def __init__(self, reason: str, *, is_sent: bool) -> None:
@@ -74,7 +74,7 @@ FILE_LIMITS = ResponseLimits(3600.0, 4 << 30)
 
 
 class HttpResponse:
-    """A response whose head has arrived. Reading its body may raise NoAnswerError."""
+    """A response whose head has arrived. Reading its body may raise NoResponseError."""
 
     def __init__(self, response: requests.Response, most_bytes: int) -> None:
         self.status = response.status_code
@@ -120,7 +120,7 @@ class HttpClient:
         limits: ResponseLimits = ANSWER_LIMITS,
         **content: Any,
     ) -> T:
-        """Send a request; returns what `take` returns for the response. Raises NoAnswerError, and whatever `take`
+        """Send a request; returns what `take` returns for the response. Raises NoResponseError, and whatever `take`
         raises.
 
         `before_send` is called immediately before the request is sent; if it raises, nothing is sent. `within_s`
@@ -154,14 +154,14 @@ class HttpClient:
         raise failed
 
 
-def _no_answer(error: Exception, *, is_sent: bool) -> NoAnswerError:
+def _no_answer(error: Exception, *, is_sent: bool) -> NoResponseError:
     """The error with a reason that contains no URL: the outer errors name pools, retries and addresses."""
     causes = list(_causes(error))
     if any(isinstance(cause, TimeoutError | ReadTimeoutError | requests.Timeout) for cause in causes):
-        return NoAnswerError("no answer in time" if is_sent else "no connection in time", is_sent=is_sent)
+        return NoResponseError("no answer in time" if is_sent else "no connection in time", is_sent=is_sent)
     inner = causes[-1]
     reason = (inner.strerror if isinstance(inner, OSError) else None) or str(inner) or type(inner).__name__
-    return NoAnswerError(f"no answer ({one_line(reason, LONGEST_REASON)})", is_sent=is_sent)
+    return NoResponseError(f"no answer ({one_line(reason, LONGEST_REASON)})", is_sent=is_sent)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

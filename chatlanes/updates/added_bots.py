@@ -24,7 +24,7 @@ from chatlanes.updates.connection import connect_to
 
 log = logging.getLogger("poller")
 
-#: hash: bot id -> Record, as JSON
+#: hash: bot id -> BotRecord, as JSON
 ADDED = "bots:added"
 #: The number of changes of ADDED.
 CHANGES = "bots:changes"
@@ -45,7 +45,7 @@ class NotOpenedError(Exception):
 
 
 @dataclass(frozen=True)
-class Record:
+class BotRecord:
     """The stored fields of a bot. `is_removed`: it was removed with its updates, which workers settle unrun."""
 
     token: str = ""
@@ -58,7 +58,7 @@ class Record:
         return json.dumps({"v": 1, **asdict(self)})
 
     @classmethod
-    def decode(cls, stored: bytes) -> Record:
+    def decode(cls, stored: bytes) -> BotRecord:
         """Raises ValueError for one of a newer release."""
         fields = json.loads(stored)
         if fields.pop("v") != 1:
@@ -66,10 +66,10 @@ class Record:
         return cls(**fields)
 
 
-def read_record(bot_id: int, stored: bytes) -> Record:
+def read_record(bot_id: int, stored: bytes) -> BotRecord:
     """Raises NotOpenedError."""
     try:
-        return Record.decode(stored)
+        return BotRecord.decode(stored)
     except (ValueError, TypeError, KeyError) as error:
         raise NotOpenedError(f"the record of added bot {bot_id} cannot be read: add the bot again") from error
 
@@ -146,12 +146,12 @@ class Registry:
         found: Any = self._client.hgetall(ADDED)
         return {int(bot_id): record for bot_id, record in sorted(found.items(), key=lambda each: int(each[0]))}
 
-    def records(self) -> dict[int, Record]:
+    def records(self) -> dict[int, BotRecord]:
         """Those of bots that are served. Raises NotOpenedError."""
         read = {bot_id: read_record(bot_id, stored) for bot_id, stored in self.all_stored().items()}
         return {bot_id: record for bot_id, record in read.items() if not record.is_removed}
 
-    def put(self, bot_id: int, record: Record) -> None:
+    def put(self, bot_id: int, record: BotRecord) -> None:
         self._change(lambda step: step.hset(ADDED, str(bot_id), record.encode()))
 
     def seal_again(self, bot_id: int) -> None:
@@ -159,7 +159,7 @@ class Registry:
 
         def seal(step: Any) -> None:
             stored = step.hget(ADDED, str(bot_id))
-            record = read_record(bot_id, stored) if stored else Record(is_removed=True)
+            record = read_record(bot_id, stored) if stored else BotRecord(is_removed=True)
             step.multi()
             if not record.is_removed:
                 token = self.seals.open(record.token, bot_id)
@@ -171,7 +171,7 @@ class Registry:
     def remove(self, bot_id: int, *, drop: bool) -> None:
         """Without `drop` nothing is stored of it any more, and its updates are kept."""
         if drop:
-            self.put(bot_id, Record(is_removed=True))
+            self.put(bot_id, BotRecord(is_removed=True))
         else:
             self._change(lambda step: step.hdel(ADDED, str(bot_id)))
 

@@ -77,7 +77,7 @@ def lanes_of(bot_id: str | int, keys: list[str]) -> list[str]:
     return lanes
 
 
-class Channel:
+class AppendChannel:
     """One connection to Redis that the intakes of many bots share: one append at a time."""
 
     def __init__(self, settings: Settings, timeout_s: float = TIMEOUT_S) -> None:
@@ -108,7 +108,7 @@ class Intake:
     """Appends the updates of one bot."""
 
     def __init__(
-        self, client: Redis | Channel, settings: Settings, own_name: Callable[[], str | None] = unknown
+        self, client: Redis | AppendChannel, settings: Settings, own_name: Callable[[], str | None] = unknown
     ) -> None:
         """`own_name`: the bot's username in lower case, None if it is not known.
 
@@ -122,7 +122,7 @@ class Intake:
         #: One sentence for each problem with the server's configuration or the queues, apart from durability.
         self.advice: list[str] = []
         self._one_at_a_time: AbstractContextManager[Any] = nullcontext()
-        if isinstance(client, Channel):
+        if isinstance(client, AppendChannel):
             self._appends, self._one_at_a_time = client.appends, client.lock
         else:
             self._appends = DurableAppends(client, settings.durable_replicas, WORDS)

@@ -42,7 +42,7 @@ from chatlanes.settings import Settings, load
 from chatlanes.telegram.client import prepare
 from chatlanes.telegram.errors import BlockedByUser
 from chatlanes.telegram.flood.keys import ask_keys, keys_of, refused_keys
-from chatlanes.updates.added_bots import Record, Registry, new_key
+from chatlanes.updates.added_bots import BotRecord, Registry, new_key
 from chatlanes.updates.intake import Intake
 from tests.pipeline.older_release import dump
 
@@ -170,7 +170,7 @@ def leader(redis: Redis) -> None:
 def added_bots(redis: Redis) -> None:
     """One that is served, and one that was removed with what waited for it."""
     registry = Registry(redis, load({"BOTS_KEY": new_key()}, None))
-    registry.put(7, Record("gAAA", "tenants:hé", "ann_bot", 5))
+    registry.put(7, BotRecord("gAAA", "tenants:hé", "ann_bot", 5))
     registry.remove(8, drop=True)
 
 

@@ -19,7 +19,7 @@ import trustme
 
 from chatlanes.telegram.client import BotApi, prepare
 from chatlanes.telegram.errors import NetworkError, ServerError
-from chatlanes.telegram.http_client import HttpClient, HttpResponse, NoAnswerError, ResponseLimits
+from chatlanes.telegram.http_client import HttpClient, HttpResponse, NoResponseError, ResponseLimits
 from tests.support.http_server import HttpServer
 
 YES = b'{"ok": true, "result": true}'
@@ -199,7 +199,7 @@ LARGE = b"a" * (2 << 20)
 )
 def test_answer_size_is_limited(wire: Wire, answer: bytes) -> None:
     wire.answers = [answer]
-    with pytest.raises(NoAnswerError, match="the answer is larger than 1 MiB") as caught:
+    with pytest.raises(NoResponseError, match="the answer is larger than 1 MiB") as caught:
         ask(wire.url)
     assert caught.value.is_sent
 
@@ -227,7 +227,7 @@ def test_redirect_is_neither_followed_nor_read(wire: Wire) -> None:
     ids=["status line", "head", "interim answers", "length", "until closed", "chunks", "trailers"],
 )
 def test_answer_duration_is_limited(head: bytes, again: bytes) -> None:
-    with trickle(head, again) as url, pytest.raises(NoAnswerError, match="no answer in time") as caught:
+    with trickle(head, again) as url, pytest.raises(NoResponseError, match="no answer in time") as caught:
         ask(url, pause_s=0.5, limits=ResponseLimits(0.5, 1 << 20))
     assert caught.value.is_sent
 
@@ -236,7 +236,7 @@ def test_proxy_answer_duration_is_limited(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("NO_PROXY", raising=False)
     with trickle(b"HTTP/1.1 200 OK\r\n", b"A: b\r\n") as proxy:
         monkeypatch.setenv("HTTPS_PROXY", proxy)
-        with pytest.raises(NoAnswerError, match="no connection in time") as caught:
+        with pytest.raises(NoResponseError, match="no connection in time") as caught:
             ask("https://bot-api.test", pause_s=0.5, limits=ResponseLimits(0.5, 1 << 20))
     assert not caught.value.is_sent
 

@@ -11,7 +11,7 @@ from celery_lanes.protocol import connect
 from chatlanes.logs import Secrets
 from chatlanes.settings import Settings, SettingsError, load, secret_from
 from chatlanes.telegram.client import is_read_only
-from chatlanes.updates.added_bots import ADDED, Followed, NotOpenedError, Record, Registry, new_key
+from chatlanes.updates.added_bots import ADDED, BotRecord, Followed, NotOpenedError, Registry, new_key
 
 ONE, TWO = "7001:SECRET-of_the_first", "7002:SECRET-of_the_second"
 OLD, NEW = new_key(), new_key()
@@ -28,7 +28,7 @@ def client(redis_url: str) -> Redis:
 
 def added(registry: Registry, token: str, added_ms: int = 1) -> None:
     registry.put(
-        int(token.partition(":")[0]), Record(registry.seals.seal(token), "tenants:handle", "ann_bot", added_ms)
+        int(token.partition(":")[0]), BotRecord(registry.seals.seal(token), "tenants:handle", "ann_bot", added_ms)
     )
 
 

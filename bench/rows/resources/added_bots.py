@@ -20,7 +20,7 @@ from bench.measure.figures import Goal, Result, Side
 from bench.measure.harness import BenchProcess, Harness, emptied
 from bench.measure.usage import memory_mb
 from chatlanes.settings import load
-from chatlanes.updates.added_bots import Record, Registry, new_key, now_ms
+from chatlanes.updates.added_bots import BotRecord, Registry, new_key, now_ms
 
 #: MB, connections, threads; and seconds until the last of the bots is polled, and until one more is.
 GOALS = {"memory": 150, "connections": 30, "threads": 1_020, "started": 10, "added": 5}
@@ -102,7 +102,7 @@ def _add(settings: dict[str, str], numbers: range) -> None:
     """As `chatlanes.bots.add`, without asking Telegram."""
     with closing(Registry.connect(load(settings, None))) as registry:
         for number in numbers:
-            bot = Record(registry.seals.seal(_token(number)), "bench.apps.bot:do_nothing", f"bot{number}", now_ms())
+            bot = BotRecord(registry.seals.seal(_token(number)), "bench.apps.bot:do_nothing", f"bot{number}", now_ms())
             registry.put(number, bot)
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from celery_lanes.protocol import Mode
     from chatlanes.bot.calls.journal import Uncertain
-    from chatlanes.bot.calls.steering import Arrivals
+    from chatlanes.bot.calls.steering import ArrivedUpdates
 
 
 class Once:
     """Mixed into Context."""
 
-    def arrivals(self) -> Arrivals:
+    def arrivals(self) -> ArrivedUpdates:
         """The updates that have arrived since this run began and belong to it (INTERRUPT=steer), as Telegram sent them,
         the oldest first: `for update in ctx.arrivals()`, in a coroutine `async for`.
 
@@ -28,9 +28,9 @@ class Once:
             celery_lanes.LeaseLost: Another worker may run this update by now.
             TypeError: `for` in a coroutine.
         """
-        from chatlanes.bot.calls.steering import Arrivals
+        from chatlanes.bot.calls.steering import ArrivedUpdates
 
-        return Arrivals(self)  # type: ignore[arg-type]
+        return ArrivedUpdates(self)  # type: ignore[arg-type]
 
     @property
     def arrived(self) -> bool:

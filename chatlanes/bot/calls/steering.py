@@ -37,7 +37,7 @@ class SteeredContext(Protocol):
     default_mode: Mode
 
 
-class Arrivals:
+class ArrivedUpdates:
     """The arrivals in the run of a context. Iterating ends when there is nothing more; it may be repeated."""
 
     def __init__(self, ctx: SteeredContext) -> None:

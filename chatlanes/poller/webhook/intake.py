@@ -28,7 +28,7 @@ from chatlanes.poller.progress import Progress
 from chatlanes.poller.runtime import SerialExecutor
 from chatlanes.settings import Settings
 from chatlanes.settings.bots import AddedBot
-from chatlanes.updates.intake import Channel, Intake
+from chatlanes.updates.intake import AppendChannel, Intake
 
 log = logging.getLogger("poller")
 
@@ -181,11 +181,11 @@ class SharedAppends:
     def __init__(self, settings: Settings) -> None:
         self.thread = SerialExecutor("appends")
         self._settings = settings
-        self._channel: Channel | None = None
+        self._channel: AppendChannel | None = None
 
-    def channel(self) -> Channel:
+    def channel(self) -> AppendChannel:
         """Runs on the thread. Raises RedisError, ServerUnfit."""
-        self._channel = self._channel or Channel(self._settings, REDIS_ANSWERS_WITHIN_S)
+        self._channel = self._channel or AppendChannel(self._settings, REDIS_ANSWERS_WITHIN_S)
         return self._channel
 
 

@@ -75,7 +75,7 @@ class LaneSnapshot:
         return [record for record in self.records.values() if record.state == "leased"]
 
 
-class Rate:
+class Growth:
     """How fast a number has grown."""
 
     def __init__(self) -> None:
@@ -98,8 +98,8 @@ class LaneWatch:
     settings: Settings
     asks: Callable[[], frozenset[str] | None]
     saw: Callable[[LaneSnapshot], None]
-    _settled: Rate = field(default_factory=Rate, init=False)
-    _done: dict[str, Rate] = field(default_factory=dict, init=False)
+    _settled: Growth = field(default_factory=Growth, init=False)
+    _done: dict[str, Growth] = field(default_factory=dict, init=False)
     _groups: OrderedDict[str, list[int]] = field(default_factory=OrderedDict, init=False)
 
     def start(self) -> None:
@@ -148,7 +148,7 @@ class LaneWatch:
             rate_s=self._settled.of(settled),
             lease_ends_s={message_id: at_ms / 1000 for message_id, at_ms in leased.items()},
             broadcasts=broadcasts,
-            broadcast_rates_s={each.id: self._done.setdefault(each.id, Rate()).of(each.done) for each in broadcasts},
+            broadcast_rates_s={each.id: self._done.setdefault(each.id, Growth()).of(each.done) for each in broadcasts},
             groups=[found for record in records.values() if len(found := self._group(client, record)) > 1],
         )
 
