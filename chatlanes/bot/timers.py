@@ -82,7 +82,7 @@ def id_prefix(bot_id: str) -> str:
 def due_of(message_id: str) -> datetime | None:
     """When the timer with this message id was due: `<bot id>:timer:<ms>:<number>`. None: it is not one."""
     due_ms = message_id.split(":")[2:3]
-    return _time_of(int(due_ms[0])) if f":{KIND}:" in message_id and due_ms and due_ms[0].isdecimal() else None
+    return time_of(int(due_ms[0])) if f":{KIND}:" in message_id and due_ms and due_ms[0].isdecimal() else None
 
 
 class Timers:
@@ -119,7 +119,7 @@ class Timers:
         name, body = _checked_name(name), _data(data)
         if self._stored is None:
             now = datetime.now(UTC)
-            due = now + timedelta(milliseconds=in_ms) if at_ms is None else max(_time_of(at_ms), now)
+            due = now + timedelta(milliseconds=in_ms) if at_ms is None else max(time_of(at_ms), now)
             self._by_hand[name] = Timer(name, body.get("data"), due)
         else:
             self.stage(self._stored, KIND, name, body, at_ms, in_ms)
@@ -199,7 +199,7 @@ def described(kind: str, chat: int | None) -> str:
 
 def timer_from(found: StoredTimer) -> Timer:
     body = part(content_of(found), KIND)
-    return Timer(found.name, body.get("data"), _time_of(found.at_ms))
+    return Timer(found.name, body.get("data"), time_of(found.at_ms))
 
 
 def content_of(found: StoredTimer) -> dict[str, Any]:
@@ -279,7 +279,7 @@ def json_of(content: Any) -> bytes:
         return json.dumps(content, separators=(",", ":")).encode()
 
 
-def _time_of(at_ms: int) -> datetime:
+def time_of(at_ms: int) -> datetime:
     return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from celery_lanes.errors import RedisAway
 from celery_lanes.protocol import plain
 from chatlanes import traces
-from chatlanes.bot.calls.journal import JournaledCall, RecordedCall
+from chatlanes.bot.calls.journal import CallJournal, JournaledCall, RecordedCall
 from chatlanes.bot.calls.run_calls import Api, Calls, ending_of
 from chatlanes.telegram.client import Prepared, prepare
 from chatlanes.telegram.errors import BotApiError, TooManyRequests
@@ -100,7 +100,7 @@ class SentRequest(NamedTuple):
 
 
 class PlainSender:
-    """Makes requests with any Api, without journal and flood control."""
+    """Makes requests with any Api, without journal and flood control, as in a task that has no lane."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -123,9 +123,8 @@ class PlainSender:
 class Sender:
     """Makes requests as calls of a run. Places in its journal begin with `series`."""
 
-    def __init__(self, calls: Calls, series: str, interval_s: float) -> None:
-        self._calls = calls
-        self._series = series
+    def __init__(self, calls: Calls, journal: CallJournal, series: str, interval_s: float) -> None:
+        self._calls, self._journal, self._series = calls, journal, series
         self._interval_ms = round(interval_s * 1000)
 
     @cached_property
@@ -138,10 +137,9 @@ class Sender:
         """Send the request now, or not at all. With a place it is journaled; without one it is an edit of which only
         the newest counts. Raises BotApiError, LeaseLost, and ParkUpdate.
         """
-        call, journal = prepare(method, params), self._calls.journal
-        begin = None
-        if place and journal is not None:
-            begin = partial(journal.at(self._series + place).begin, method, known_as, uncertain="repeat")
+        call, begin = prepare(method, params), None
+        if place:
+            begin = partial(self._journal.at(self._series + place).begin, method, known_as, uncertain="repeat")
         with traces.here().calling(method, call.chat, self._calls.api.url, ending_of):
             try:
                 return self._make(call, begin)
@@ -155,18 +153,15 @@ class Sender:
 
     def recorded(self) -> dict[str, RecordedCall]:
         """The records of earlier runs, by place. Raises ParkUpdate."""
-        if self._calls.journal is None:
-            return {}
         try:
-            found = self._calls.journal.recorded(self._series)
+            found = self._journal.recorded(self._series)
         except RedisAway as outage:
             self._calls.gate.cut_off(outage)
         return {place.removeprefix(self._series): each for place, each in found.items()}
 
     def record(self, place: str, what: str, outcome: Any) -> None:
         """Record a result for later runs, without waiting for Redis."""
-        if self._calls.journal is not None:
-            self._calls.journal.record(self._series + place, what, outcome)
+        self._journal.record(self._series + place, what, outcome)
 
     def _make(self, call: Prepared, begin: Callable[[], JournaledCall] | None) -> SentRequest | Held:
         passage = self._gate.passage(call, self._calls.ask)

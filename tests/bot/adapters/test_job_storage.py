@@ -26,9 +26,9 @@ from chatlanes.bot.adapters.ptb.job_plans import (
     monthly,
     ms_of,
     plan_from,
-    time_of,
 )
 from chatlanes.bot.adapters.ptb.job_storage import JobRecord, JobStorage, origin_of, record_of
+from chatlanes.bot.timers import time_of
 from tests.support.pipeline import BOT_ID, TOKEN
 
 HOUR_MS = 3_600_000

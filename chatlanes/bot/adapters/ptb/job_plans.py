@@ -8,7 +8,7 @@ is due the first time.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta, timezone, tzinfo
+from datetime import datetime, time, timedelta, timezone, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -139,10 +139,6 @@ def seconds(found: Any) -> float:
 
 def ms_of(found: datetime) -> int:
     return round(found.timestamp() * 1000)
-
-
-def time_of(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def plan_from(found: dict[str, Any]) -> Plan:

@@ -28,7 +28,7 @@ from chatlanes.bot.adapters.ptb.data import AnyApplication
 from chatlanes.bot.adapters.ptb.job_plans import JobError, When
 from chatlanes.bot.adapters.ptb.job_storage import Found, JobRecord, JobStorage, origin_of, record_of
 from chatlanes.bot.context import current_or_none
-from chatlanes.bot.timers import MOST_BYTES
+from chatlanes.bot.timers import MOST_BYTES, time_of
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class LaneJob(Job[Any]):
 
     @property
     def next_t(self) -> datetime | None:
-        return None if self._removed or self._next_ms is None else plans.time_of(self._next_ms)
+        return None if self._removed or self._next_ms is None else time_of(self._next_ms)
 
     @property
     def enabled(self) -> bool:
