@@ -89,8 +89,8 @@ class TypingAction:
         """Send the action, if flood control allows it. Returns how long to wait before the next one."""
         calls = self._calls
         # Not the handler's own gate: its waits may park the update.
-        passage = calls.gate.for_hook().passage(call, calls.ask)
-        if held := passage.held(calls.ask(*passage.commands())):
+        passage = None if calls.gate is None else calls.gate.for_hook().passage(call, calls.ask)
+        if passage and (held := passage.held(calls.ask(*passage.commands()))):
             return max(held.wait_s, EVERY_S)
         if self._is_over:  # Redis has answered late, and the handler's end has not waited for it
             return EVERY_S
@@ -98,8 +98,11 @@ class TypingAction:
             with traces.here().calling(call.method, call.chat, calls.api.url, ending_of):
                 calls.send(call)
         except TooManyRequests as error:
+            if passage is None:
+                raise
             return max(passage.refused(error).wait_s, EVERY_S)
         except (NetworkError, ServerError):
             return EVERY_S
-        passage.accepted()
+        if passage:
+            passage.accepted()
         return EVERY_S

@@ -27,7 +27,8 @@ from chatlanes.bot.context import Context
 from chatlanes.bot.coroutines import awaited
 from chatlanes.telegram.client import BotApi, prepare
 from chatlanes.telegram.errors import BadRequest, BotApiError, ChatMigrated, NetworkError, ServerError, TooManyRequests
-from chatlanes.telegram.flood import OpenGate, OpenPassage
+from chatlanes.telegram.flood import Gate, Passage, RunGate, Waiting
+from chatlanes.telegram.flood.keys import FLOOD
 from tests.support.http_server import Answer, HttpServer, ReceivedRequest
 
 LEASE_MS = 60_000
@@ -71,7 +72,12 @@ def begin_run(
         interrupted=leased.interrupted,
         is_interruptible=is_interruptible,
     )
-    return CallsOfRun(lanes, delivery, LaneCalls(api, delivery, uncertain))  # type: ignore[arg-type]
+    return CallsOfRun(lanes, delivery, LaneCalls(api, delivery, uncertain, lambda: gate_of(delivery)))  # type: ignore[arg-type]
+
+
+def gate_of(delivery: Delivery) -> RunGate:
+    """It does not park: a call that would have to wait fails, as in a hook."""
+    return RunGate(Gate("1", longest_wait_s=0.0), Waiting(delivery, None))
 
 
 class CallsOfRun:
@@ -142,7 +148,8 @@ def test_call_waits_for_one_reply_of_redis(web: HttpServer, run: Any, redis: Red
         first.call("b")
     first.delivery.journal.confirm()
     after = redis.info("commandstats")
-    assert after["cmdstat_evalsha"]["calls"] - before["cmdstat_evalsha"]["calls"] <= 21
+    # For each call: the gate, its beginning and its end.
+    assert after["cmdstat_evalsha"]["calls"] - before["cmdstat_evalsha"]["calls"] <= 31
     assert len(first.lanes.store._idle) == 1
 
 
@@ -227,14 +234,15 @@ def test_refusal_that_ended_the_run_is_retried(web: HttpServer, run: Any) -> Non
     assert texts(web) == ["a", "a"]
 
 
-def test_429_and_unsent_calls_are_not_recorded(web: HttpServer, run: Any) -> None:
+def test_429_and_unsent_calls_are_not_recorded(web: HttpServer, run: Any, redis: Redis) -> None:
     first = run("skip")
     web.answer = refusing(429, retry_after=1)
     with pytest.raises(TooManyRequests):
         first.call("a")
     first.fails()
+    redis.delete(*redis.scan_iter(f"{FLOOD}*"))  # the pause is over
     second = run("skip")
-    away = Calls(BotApi("http://127.0.0.1:1", "1:token"), second.calls.journal)
+    away = Calls(BotApi("http://127.0.0.1:1", "1:token"), second.calls.journal, second.calls.gate)
     with pytest.raises(NetworkError):
         away.call("sendMessage", chat_id=7, text="a")
     second.fails()
@@ -351,16 +359,15 @@ def test_process_frozen_before_sending_checks_its_lease(
     # Given a run that waits at the gate for longer than its lease, and a newer run
     zombie = run()
 
-    class Freezes(OpenGate, OpenPassage):
-        def passage(self, call: Any, ask: Any) -> OpenPassage:
-            return self
-
+    class Freezes(Passage):
         def held(self, answers: Any) -> None:
             lanes.store.release([(ID, zombie.delivery.fence)])
             now_s = clock.now_s()
             monkeypatch.setattr(clock, "now_s", lambda: now_s + 3600)
 
-    frozen = Calls(zombie.calls.api, zombie.calls.journal, Freezes())
+    gate = gate_of(zombie.delivery)
+    monkeypatch.setattr(gate, "passage", lambda call, ask: Freezes(gate, call, ask))
+    frozen = Calls(zombie.calls.api, zombie.calls.journal, gate)
     with pytest.raises(LeaseLost, match=f"{method} was not called"):
         frozen.call(method, chat_id=7)
     assert web.asked == []
@@ -557,16 +564,17 @@ def test_threads_of_a_handler_share_the_journal(web: HttpServer, run: Any) -> No
 
 
 def test_threads_of_a_handler_share_one_gate(run: Any, api: BotApi) -> None:
-    made: list[OpenGate] = []
+    made: list[RunGate] = []
+    delivery = run().delivery
 
-    def gate() -> OpenGate:
-        mine = OpenGate()
+    def gate() -> RunGate:
+        mine = gate_of(delivery)
         made.append(mine)
         if len(made) == 1:  # another thread creates one meanwhile
             assert calls.gate is made[1]
         return mine
 
-    calls = LaneCalls(api, run().delivery, "repeat", gate)
+    calls = LaneCalls(api, delivery, "repeat", gate)
     assert calls.gate is calls.gate is made[1]
 
 

@@ -34,7 +34,7 @@ from chatlanes.tasks.bots import Bots, ServedBot
 from chatlanes.tasks.limits import Enforcer, Limits
 from chatlanes.tasks.settlement import decide
 from chatlanes.telegram.client import BotApi
-from chatlanes.telegram.flood import Gate
+from chatlanes.telegram.flood import Gate, RunGate, Waiting
 from chatlanes.telegram.flood.parking import FloodWait, Parking, ParkUpdate
 from chatlanes.traces import Ending
 
@@ -362,7 +362,11 @@ def reports(monkeypatch: pytest.MonkeyPatch) -> EvictionReports:
 def evict(delivery: Delivery, redis_url: str, reports: EvictionReports) -> Context:
     """Evicts as the alarm of this thread would; returns the context of the handler."""
     ours = served(on_error=lambda *both: reports.bot.append(both))
-    ctx = Context({"update_id": 1}, LaneCalls(ours.api, delivery, "repeat"), delivery.attempt)
+    ctx = Context(
+        {"update_id": 1},
+        LaneCalls(ours.api, delivery, "repeat", lambda: RunGate(ours.gate, Waiting(delivery, None))),
+        delivery.attempt,
+    )
     within = Limits(1, Enforcer.NONE, report=lambda: None, evict=lambda: None)
     limits.evict(Celery("test", set_as_current=False), within, None, ours, ctx, delivery)
     AckFlusher(delivery.lanes.in_flight, Store(connect(redis_url))).flush()

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import celery_lanes as lanes
 from celery_lanes.errors import LeaseLost, RedisAway
@@ -29,7 +29,7 @@ from chatlanes.bot.calls.journal import CallJournal, JournaledCall, Uncertain
 from chatlanes.bot.interrupts import deletions_of
 from chatlanes.telegram import BotApiError, NetworkError, TooManyRequests, downloads, errors
 from chatlanes.telegram.client import BotApi, Prepared, is_read_only, prepare, repeated
-from chatlanes.telegram.flood import GateAnswer, OpenGate, OpenPassage, ParkUpdate, Passage, RunGate
+from chatlanes.telegram.flood import GateAnswer, ParkUpdate, Passage, RunGate
 from chatlanes.traces import Ending
 
 
@@ -89,16 +89,17 @@ class Calls:
     """The Bot API calls of one run of a handler. The handler's threads and greenlets may share it."""
 
     journal: CallJournal | None
-    gate: RunGate | OpenGate
+    gate: RunGate | None
 
     def __init__(
         self,
         api: BotApi,
         journal: CallJournal | None = None,
-        gate: RunGate | OpenGate | None = None,
+        gate: RunGate | None = None,
         life: Lifecycle | None = None,
     ) -> None:
-        self.api, self.journal, self.gate, self.life = api, journal, gate or OpenGate(), life or Lifecycle()
+        """Without a journal and a gate: those of a task without a lane, which are not limited."""
+        self.api, self.journal, self.gate, self.life = api, journal, gate, life or Lifecycle()
 
     def call(self, method: str, /, *, uncertain: Uncertain | None = None, **params: Any) -> Any:
         """The result of a method, called now or by an earlier run. None for a skipped call: an earlier run may have
@@ -112,7 +113,7 @@ class Calls:
         """Like `call`. `known_as` identifies the call in the journal, by default a hash of its content."""
         method = call.method
         with traces.here().calling(method, call.chat, self.api.url, ending_of) as span:
-            if self.journal is None:
+            if self.journal is None or self.gate is None:
                 return repeated(lambda: self.api.send(call), reads=is_read_only(method))
             try:
                 passage = self.gate.passage(call, self.journal.run.ask)
@@ -124,7 +125,7 @@ class Calls:
                 if begun.is_due:
                     return self._make(call, begun, passage)
             except RedisAway as outage:
-                self.gate.cut_off(outage)
+                self.cut_off(outage)
             passage.replayed()
             return _answer_of(begun)
 
@@ -134,12 +135,13 @@ class Calls:
             try:
                 self.ensure(downloads.METHOD)
             except RedisAway as outage:
-                self.gate.cut_off(outage)
+                self.cut_off(outage)
             return self.api.download(file_path, to)
 
     def in_series(self, series: str, life: Lifecycle | None = None) -> Calls:
         """The calls of a hook, in a journal series of their own. A hook that runs inside the run shares its `life`."""
-        return Calls(self.api, self.journal and self.journal.in_series(series), self.gate.for_hook(), life)
+        journal, gate = self.journal and self.journal.in_series(series), self.gate and self.gate.for_hook()
+        return Calls(self.api, journal, gate, life)
 
     def at(self, place: str) -> Calls:
         """The calls at a place of the journal that the caller chooses."""
@@ -155,6 +157,12 @@ class Calls:
             return self
         return Calls(self.api, self.journal.reserved(), self.gate, self.life)
 
+    def cut_off(self, outage: RedisAway) -> NoReturn:
+        """Call when Redis does not answer. Raises ParkUpdate; in a hook, or without a lane, the outage."""
+        if self.gate is None:
+            raise outage
+        self.gate.cut_off(outage)
+
     def is_sure(self) -> bool:
         """True if no other worker can run the update now. Does not ask Redis."""
         return self.journal is None or self.journal.run.is_sure()
@@ -168,7 +176,7 @@ class Calls:
     def _name(call: Prepared, journal: CallJournal) -> str:
         return fingerprint(call) + (deletions_of(call) if journal.run.is_interruptible else "")
 
-    def _make(self, call: Prepared, begun: JournaledCall, passage: Passage | OpenPassage) -> Any:
+    def _make(self, call: Prepared, begun: JournaledCall, passage: Passage) -> Any:
         while True:
             if held := self._held(begun, passage):
                 self._begin_again(begun, passage, held)
@@ -186,16 +194,14 @@ class Calls:
                 passage.accepted()
                 return result
 
-    def _held(self, begun: JournaledCall, passage: Passage | OpenPassage) -> GateAnswer | None:
+    def _held(self, begun: JournaledCall, passage: Passage) -> GateAnswer | None:
         try:
             return passage.held(begun.answers)
         except BaseException:
             begun.undone()
             raise
 
-    def _begin_again(
-        self, begun: JournaledCall, passage: Passage | OpenPassage, why: GateAnswer | TooManyRequests
-    ) -> None:
+    def _begin_again(self, begun: JournaledCall, passage: Passage, why: GateAnswer | TooManyRequests) -> None:
         """Wait as the gate or Telegram requires, then begin again. If the process dies during the wait, the journal
         shows that the call was not made.
         """
@@ -210,7 +216,7 @@ class Calls:
             return self.api.send(call, update, before_send=lambda: self.ensure(call.method))
         return self.api.send(call, update, f"{begun.position}{' again' * begun.is_again}", begun.ensure)
 
-    def _read(self, call: Prepared, passage: Passage | OpenPassage) -> Any:
+    def _read(self, call: Prepared, passage: Passage) -> Any:
         while True:
             if held := passage.held(self.ask(*passage.commands())):
                 passage.wait(held)
@@ -239,7 +245,7 @@ class LaneCalls(Calls):
         api: BotApi,
         delivery: lanes.Delivery,
         uncertain: Uncertain,
-        gate: Callable[[], RunGate | OpenGate] = OpenGate,
+        gate: Callable[[], RunGate],
     ) -> None:
         self.api, self._delivery, self._uncertain, self._make_gate = api, delivery, uncertain, gate
         self.life = Lifecycle()
@@ -250,8 +256,8 @@ class LaneCalls(Calls):
         return made
 
     @cached_property
-    def gate(self) -> RunGate | OpenGate:  # type: ignore[override]
-        made: RunGate | OpenGate = vars(self).setdefault("gate", self._make_gate())
+    def gate(self) -> RunGate:  # type: ignore[override]
+        made: RunGate = vars(self).setdefault("gate", self._make_gate())
         return made
 
 

@@ -76,7 +76,7 @@ class ArrivedUpdates:
         try:
             interrupts.delivery.fetch_arrival(place)
         except RedisAway as outage:
-            calls.gate.cut_off(outage)
+            calls.cut_off(outage)
 
     def _next(self) -> dict[str, Any] | None:
         if not self.has_any:

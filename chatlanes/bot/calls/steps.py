@@ -172,7 +172,7 @@ class Step(Unrecorded):
             if begun.is_due:
                 begun.ensure()
         except RedisAway as outage:
-            self._calls.gate.cut_off(outage)
+            self._calls.cut_off(outage)
         return begun
 
     def _done(self, result: Any) -> Any:

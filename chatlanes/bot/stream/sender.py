@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 from celery_lanes.errors import RedisAway
@@ -20,7 +20,7 @@ from chatlanes.bot.calls.journal import CallJournal, JournaledCall, RecordedCall
 from chatlanes.bot.calls.run_calls import Api, Calls, ending_of
 from chatlanes.telegram.client import Prepared, prepare
 from chatlanes.telegram.errors import BotApiError, TooManyRequests
-from chatlanes.telegram.flood import OpenGate, OpenPassage, RunGate
+from chatlanes.telegram.flood import RunGate
 from chatlanes.telegram.flood.gate import is_group
 from chatlanes.telegram.flood.keys import EDITED, LONGEST_SCOPE
 
@@ -123,15 +123,11 @@ class PlainSender:
 class Sender:
     """Makes requests as calls of a run. Places in its journal begin with `series`."""
 
-    def __init__(self, calls: Calls, journal: CallJournal, series: str, interval_s: float) -> None:
+    def __init__(self, calls: Calls, journal: CallJournal, gate: RunGate, series: str, interval_s: float) -> None:
         self._calls, self._journal, self._series = calls, journal, series
+        # It reserves no slot of RATE_PER_BOT for a later time: by then there may be newer text.
+        self._gate = RunGate(replace(gate.gate, longest_wait_s=0.0), gate.waiting)
         self._interval_ms = round(interval_s * 1000)
-
-    @cached_property
-    def _gate(self) -> RunGate | OpenGate:
-        """It reserves no slot of RATE_PER_BOT for a later time: by then there may be newer text."""
-        gate = self._calls.gate
-        return RunGate(replace(gate.gate, longest_wait_s=0.0), gate.waiting) if isinstance(gate, RunGate) else gate
 
     def attempt(self, method: str, params: dict[str, Any], place: str = "", known_as: str = "") -> SentRequest | Held:
         """Send the request now, or not at all. With a place it is journaled; without one it is an edit of which only
@@ -156,7 +152,7 @@ class Sender:
         try:
             found = self._journal.recorded(self._series)
         except RedisAway as outage:
-            self._calls.gate.cut_off(outage)
+            self._calls.cut_off(outage)
         return {place.removeprefix(self._series): each for place, each in found.items()}
 
     def record(self, place: str, what: str, outcome: Any) -> None:
@@ -183,15 +179,14 @@ class Sender:
                 begun.undone()
             if not isinstance(error, TooManyRequests):
                 raise
-            is_open = isinstance(passage, OpenPassage)
-            return Held(error.retry_after if is_open else passage.refused(error).wait_s)
+            return Held(passage.refused(error).wait_s)
         if begun:
             begun.done(result)
         passage.accepted()
         return SentRequest(result)
 
     def _interval_key(self, call: Prepared) -> str | None:
-        if not isinstance(self._gate, RunGate) or not call.messages or call.chat is None:
+        if not call.messages or call.chat is None:
             return None
         return f"{EDITED}{self._gate.gate.bot_id}:{str(call.chat)[:LONGEST_SCOPE].lower()}"
 

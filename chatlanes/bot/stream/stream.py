@@ -228,12 +228,12 @@ _TARGET = ("chat_id", "business_connection_id", "message_thread_id", "direct_mes
 
 def _sender(calls: Api, interval_s: float) -> tuple[Sender | PlainSender, int]:
     """The sender, and the number of the stream in its run, from 1."""
-    if not isinstance(calls, Calls) or calls.journal is None:
+    if not isinstance(calls, Calls) or calls.journal is None or calls.gate is None:
         return PlainSender(calls), 1
     if not calls.life.is_open:
         return PlainSender(calls.reserved("sendMessage")), 1
     series = calls.journal.next_series("stream")
-    return Sender(calls, calls.journal, series, interval_s), int(series.rpartition("stream")[2][:-1])
+    return Sender(calls, calls.journal, calls.gate, series, interval_s), int(series.rpartition("stream")[2][:-1])
 
 
 def _typing(target: dict[str, Any], options: dict[str, Any]) -> dict[str, Any] | None:

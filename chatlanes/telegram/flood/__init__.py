@@ -4,7 +4,7 @@ A call is sent only while neither its chat nor the bot is paused, and the limits
 are stored in Redis and use its clock. Telegram's own limits are not published and not assumed here. See docs/flood.md.
 """
 
-from chatlanes.telegram.flood.gate import Ask, Gate, GateAnswer, OpenGate, OpenPassage, Passage, Rates, RunGate
+from chatlanes.telegram.flood.gate import Ask, Gate, GateAnswer, Passage, Rates, RunGate
 from chatlanes.telegram.flood.keys import flood_counts, flood_pauses
 from chatlanes.telegram.flood.parking import FloodWait, Parking, ParkUpdate, Waiting
 
@@ -13,8 +13,6 @@ __all__ = [
     "FloodWait",
     "Gate",
     "GateAnswer",
-    "OpenGate",
-    "OpenPassage",
     "ParkUpdate",
     "Parking",
     "Passage",

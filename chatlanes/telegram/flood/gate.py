@@ -144,38 +144,6 @@ class Gate:
     longest_wait_s: float = 5.0
 
 
-class OpenGate:
-    """Holds no calls. For tasks without a lane."""
-
-    def passage(self, call: Prepared, ask: Ask) -> OpenPassage:
-        return OpenPassage()
-
-    def cut_off(self, outage: RedisAway) -> NoReturn:
-        raise outage
-
-    def for_hook(self) -> OpenGate:
-        return self
-
-
-class OpenPassage:
-    """A Passage that never holds its call."""
-
-    def commands(self) -> Sequence[Command[Any]]:
-        return ()
-
-    def held(self, answers: Sequence[Any]) -> GateAnswer | None:
-        return None
-
-    def replayed(self) -> None: ...
-
-    def wait(self, answer: GateAnswer) -> None: ...
-
-    def refused(self, error: TooManyRequests) -> GateAnswer:
-        raise error
-
-    def accepted(self) -> None: ...
-
-
 class RunGate:
     """A bot's gate for one run of its handler. The handler's threads and greenlets may share it."""
 
