@@ -29,6 +29,7 @@ from chaos.systems import bot, broadcast, recording, schedules, timers
 from chaos.systems.broadcast import BroadcastCommands
 from chaos.systems.definitions import System
 from chaos.systems.feed import Feed
+from chaos.systems.operator import Operator
 from chaos.systems.processes import Processes
 from chaos.systems.users import Conversation, Users
 from chatlanes.bot.calls.questions import ASKED
@@ -43,6 +44,8 @@ LEASE_S = 3.0
 RESTART_EVERY_S = 0.1
 #: Conversations with agents, for each of the other updates.
 AGENTS = 0.1
+#: When the operator begins, as a part of the time of a run.
+OPERATOR_AFTER = 0.2
 
 
 @dataclass
@@ -78,6 +81,7 @@ class Chaos:
         can_steer = self.system.settings.get("INTERRUPT") == "steer"
         users = Users(self.telegram, seed, rate * AGENTS if self.system.has_agents else 0.0, can_steer=can_steer)
         users.start()
+        operator = self._operator(seconds)
         ends_s = time.monotonic() + seconds
         for planned in faults(seed, self.system, every_s):
             if not self._restart_ended_for(planned.pause_s, ends_s):
@@ -88,6 +92,8 @@ class Chaos:
         users.end_new()
         self.injector.end()
         self._wait_until_calm()
+        if operator:
+            operator.end()
         users.end()  # none has a question any more, but some may have just pressed an old button
         self._wait_until_calm()
         self.conversations = users.conversations
@@ -98,6 +104,15 @@ class Chaos:
                 self._drill(client)
         self.processes.stop_everything()
         self.samples.end()
+
+    def _operator(self, seconds: float) -> Operator | None:
+        """Started, if the system has dead letters."""
+        if self.system.buried is None:
+            return None
+        environment, port = dict(self.injector.commands.environment), self.injector.redis.port
+        operator = Operator(environment, self.folder, port, seconds * OPERATOR_AFTER)
+        operator.start()
+        return operator
 
     def save(self, seed: int) -> None:
         """Saves the findings in the folder. Call after `run`."""

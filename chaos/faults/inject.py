@@ -78,7 +78,7 @@ class FaultInjector:
             for_s = self._on_broadcast(planned)
         elif planned.what == "terminate":
             updates = self._terminate(planned)
-        elif planned.what.startswith(("cut_", "hole_")):
+        elif planned.what.startswith(("cut_", "hole_", "lose_")):
             for_s = self._on_link(planned)
         elif planned.what == "freeze":
             for_s = self._lasting(planned, LONGEST_LEASES, lambda: self.processes.thaw(planned.target))
@@ -107,6 +107,9 @@ class FaultInjector:
         link = self.links[planned.target, server]
         if what == "cut":
             self.network.submit(link.cut)
+            return 0.0
+        if what == "lose":
+            self.network.submit(link.lose_answer)
             return 0.0
         self.network.submit(link.hole)
         return self._lasting(planned, LONGEST_LEASES, lambda: self.network.submit(link.heal))

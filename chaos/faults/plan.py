@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 from chaos.systems.definitions import System
 
-OF_WORKERS = ("kill_all", "kill_main", "freeze", "stop", "cut_redis", "hole_redis", "cut_telegram", "hole_telegram")
+OF_WORKERS = (
+    *("kill_all", "kill_main", "freeze", "stop"),
+    *("cut_redis", "hole_redis", "lose_redis", "cut_telegram", "hole_telegram"),
+)
 OF_POLLERS = ("kill_all", "freeze", "stop", "cut_redis", "hole_redis", "cut_telegram", "hole_telegram")
 OF_REDIS = ("kill", "freeze", "cut", "forget_scripts", "outage", "stop_frozen")
 OF_TELEGRAM = ("flood", "trouble", "lost_answers")

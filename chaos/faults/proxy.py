@@ -1,9 +1,10 @@
 """A TCP proxy with one link for each part and each server it talks to. Links can be cut.
 
-A cut resets every open connection. A hole accepts data but forwards nothing until it is healed. Data for Redis is then
-delivered late, as TCP would retransmit it: these are commands of a zombie, which the fences must refuse. Data for
-Telegram is lost and its connections are reset: Telegram has no fences, so a call sent in time and delivered late could
-not be distinguished from a stale one.
+A cut resets every open connection. A loss resets the connection of the next long answer, and does not deliver it. A
+hole accepts data but forwards nothing until it is healed. Data for Redis is then delivered late, as TCP would
+retransmit it: these are commands of a zombie, which the fences must refuse. Data for Telegram is lost and its
+connections are reset: Telegram has no fences, so a call sent in time and delivered late could not be distinguished from
+a stale one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any
 
 HOST = "127.0.0.1"
 CHUNK = 1 << 16
+#: A shorter answer of Redis has no message.
+LONG_ANSWER = 300
 _RESET = struct.pack("ii", 1, 0)  # socket(7), SO_LINGER: close with a reset
 
 
@@ -32,6 +35,7 @@ class Link:
         self._arrives_late = arrives_late
         self._is_open = asyncio.Event()
         self._is_open.set()
+        self._loses = False
         self._connections: dict[asyncio.Task[Any], list[asyncio.StreamWriter]] = {}
 
     async def listen(self) -> None:
@@ -52,6 +56,9 @@ class Link:
     def hole(self) -> None:
         self._is_open.clear()
 
+    def lose_answer(self) -> None:
+        self._loses = True
+
     def heal(self) -> None:
         if not self._arrives_late and not self._is_open.is_set():
             self.cut()
@@ -65,7 +72,8 @@ class Link:
             await self._is_open.wait()
             far_reader, far_writer = await self._far()
             writers.append(far_writer)
-            pumps = {asyncio.ensure_future(self._pump(*way)) for way in ((reader, far_writer), (far_reader, writer))}
+            ways = (reader, far_writer, False), (far_reader, writer, True)
+            pumps = {asyncio.ensure_future(self._pump(*way)) for way in ways}
             try:
                 await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -89,10 +97,14 @@ class Link:
         self._turns += 1
         return self._targets[self._turns % len(self._targets)]
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_answer: bool) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(CHUNK):
                 await self._is_open.wait()
+                if is_answer and self._loses and len(data) > LONG_ANSWER:
+                    self._loses = False
+                    _reset(writer)
+                    return
                 writer.write(data)
                 await writer.drain()
 

@@ -46,4 +46,4 @@ def test_updates_are_in_one_or_two_crossing_lanes() -> None:
 def test_most_updates_are_not_poison() -> None:
     poisoned = [number for number in range(1, 1001) if poison.is_poison(number)]
 
-    assert [poison.kills(number) for number in poisoned] == [False, True, False]
+    assert [poison.kills(number) for number in poisoned] == [False, True, False, True]

@@ -38,7 +38,7 @@ def _serve(listener: socket.socket) -> None:
 def _echo(connection: socket.socket) -> None:
     with connection:
         try:
-            while data := connection.recv(100):
+            while data := connection.recv(1 << 16):
                 connection.sendall(data)
         except OSError:
             pass
@@ -99,3 +99,13 @@ def test_unreachable_server_ends_the_connection(network: Network) -> None:
     link = network.link(port, arrives_late=True)
     with socket.create_connection((HOST, link.port), TIMEOUT_S) as client:
         assert client.recv(100) == b""
+
+
+def test_the_next_long_answer_is_lost_with_its_connection(network: Network, echo: int) -> None:
+    link = network.link(echo, arrives_late=True)
+    with connected(link) as client:
+        network.submit(link.lose_answer)
+        client.sendall(b"x" * 1000)
+        with pytest.raises(ConnectionResetError):
+            client.recv(1000)
+    connected(link).close()
