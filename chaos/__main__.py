@@ -86,7 +86,7 @@ def _judged(system: System, folder: Path, arguments: argparse.Namespace) -> tupl
     verdict = check(evidence)
     verdict.violations["did not stop"] = [Violation(text, ()) for text in found.hung]
     if system.lease_s is None and not arguments.no_conformance:
-        verdict.violations["not as specified"] = _not_as_specified(folder)
+        verdict.violations["not as specified"] = _not_as_specified(system, folder)
     verdict.violations["drills failed"] = [Violation(text, ()) for text in found.drills]
     picture = _named_after(system, arguments) or folder / "picture.svg"
     picture.write_text(draw(evidence, found.backlog, f"{system.name}, seed {found.seed}"))
@@ -95,12 +95,12 @@ def _judged(system: System, folder: Path, arguments: argparse.Namespace) -> tupl
     return evidence, verdict
 
 
-def _not_as_specified(folder: Path) -> list[Violation]:
+def _not_as_specified(system: System, folder: Path) -> list[Violation]:
     """Judges the recorded commands by the specification, and prints how much of it they cover."""
     if shutil.which("java") is None:
         print("conformance: not checked, because there is no Java (apt-get install default-jre-headless)")  # noqa: T201
         return []
-    report = judge(folder / findings.MONITOR)
+    report = judge(folder / findings.MONITOR, system.unused)
     print("\n".join(report.lines()), flush=True)  # noqa: T201
     return [Violation(report.divergence.partition("\n")[0], ())] if report.divergence else []
 

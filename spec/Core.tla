@@ -25,6 +25,7 @@ VARIABLES
   lane,        \* key -> messages, oldest first
   ready, leases, delayed, dead, \* ids in the ready lists, and in three sorted sets
   overdue,     \* the leases whose time is over
+  heads,       \* what a message becomes when it is first in all its lanes: "ready", unless a refinement keeps it back
   seen,        \* messages that a second append drops
   clock,       \* message -> the highest fence it ever had: Redis takes fences from its clock
   \* Outside.
@@ -47,7 +48,7 @@ history == <<handed, completed, settlements, zombies>>
 vars    == <<redis, outside, history>>
 
 None == {}
-Queued == {"waiting", "ready", "leased", "delayed"}
+Queued == {"waiting", "ready", "leased", "delayed", "collecting"}
 
 ---------------------------------------------------------------------------------
 (* What the scripts share (lua/lib).                                              *)
@@ -64,23 +65,34 @@ Left(m) == [k \in Keys |-> IF k \in KeysOf[m] THEN SelectSeq(lane[k], LAMBDA x :
 \* The messages that become ready because m has left its lanes (ending.lua, advance_lane).
 Following(m, lanes) ==
   IF "advance" \in Without THEN None
-  ELSE LET heads == {Head(lanes[k]) : k \in {k \in KeysOf[m] : lanes[k] # <<>>}}
-       IN {x \in heads : x # m /\ state[x] = "waiting" /\ IsFirst(lanes, x)}
+  ELSE LET firsts == {Head(lanes[k]) : k \in {k \in KeysOf[m] : lanes[k] # <<>>}}
+       IN {x \in firsts : x # m /\ state[x] = "waiting" /\ IsFirst(lanes, x)}
 
 \* m gets a state, a fence and a holder; `lanes` are all lanes after it.
 Becomes(m, to, itsFence, worker, lanes) ==
   LET next == IF lanes = lane THEN None ELSE Following(m, lanes)
-      index(set, name) == IF to = name THEN set \cup {m} ELSE set \ {m}
-  IN /\ state' = [x \in Messages |-> IF x = m THEN to ELSE IF x \in next THEN "ready" ELSE state[x]]
+      moved == next \cup {m}
+      becomes(x) == IF x \in next \/ to = "ready" THEN heads'[x] ELSE to
+      index(set, name) == (set \ moved) \cup {x \in moved : becomes(x) = name}
+  IN /\ state' = [x \in Messages |-> IF x \in moved THEN becomes(x) ELSE state[x]]
      /\ fence' = [fence EXCEPT ![m] = itsFence]
      /\ clock' = [clock EXCEPT ![m] = IF itsFence > @ THEN itsFence ELSE @]
      /\ holder' = [holder EXCEPT ![m] = worker]
      /\ lane' = lanes
-     /\ ready' = index(ready, "ready") \cup next
+     /\ ready' = index(ready, "ready")
      /\ leases' = IF "lease removed" \in Without /\ to # "leased" THEN leases ELSE index(leases, "leased")
      /\ delayed' = index(delayed, "delayed")
      /\ dead' = index(dead, "buried")
      /\ overdue' = overdue \ {m}
+
+\* What is kept back changes (heads'): a message that is first in all its lanes and does not run changes with it.
+Moves(m) == state[m] \in {"ready", "waiting", "collecting"} /\ heads'[m] # heads[m]
+            /\ \A k \in KeysOf[m] : FirstIn(lane, m, k)
+Move(set) ==
+  LET index(old, name) == (old \ set) \cup {m \in set : heads'[m] = name}
+  IN /\ state' = [m \in Messages |-> IF m \in set THEN heads'[m] ELSE state[m]]
+     /\ ready' = index(ready, "ready") /\ delayed' = index(delayed, "delayed")
+     /\ UNCHANGED <<fence, holder, died, lane, leases, dead, overdue, seen, clock, outside, history>>
 
 NewFence(m) == clock[m] + 1
 
@@ -293,8 +305,13 @@ Progress ==
 Faults == AppendAgain \/ \E w \in Workers : GiveBack(w) \/ Crash(w) \/ Freeze(w)
 Next == Progress \/ Faults
 
-Spec == Init /\ [][Next]_vars
-FairSpec == Spec /\ WF_vars(Progress)
+\* Without a refinement, nothing keeps a message back.
+CoreInit == Init /\ heads = [m \in Messages |-> "ready"]
+CoreNext == UNCHANGED heads /\ Next
+coreVars == <<vars, heads>>
+
+Spec == CoreInit /\ [][CoreNext]_coreVars
+FairSpec == Spec /\ WF_coreVars(UNCHANGED heads /\ Progress)
 
 ---------------------------------------------------------------------------------
 (* What is promised.                                                              *)
@@ -323,9 +340,9 @@ OneState == \A m \in Messages :
   /\ (m \in ready) = (state[m] = "ready") /\ (m \in leases) = (state[m] = "leased")
   /\ (m \in delayed) = (state[m] = "delayed") /\ (m \in dead) = (state[m] = "buried")
   /\ \A k \in Keys : IsIn(m, k) = (k \in KeysOf[m] /\ state[m] \in Queued)
-\* The first message of all its lanes is ready, leased or delayed; any other one waits.
-HeadActive == \A m \in Messages :
-  state[m] \in Queued => (state[m] = "waiting") = ~(\A k \in KeysOf[m] : FirstIn(lane, m, k))
+\* The first message of all its lanes is ready, leased or delayed, unless it is kept back; any other one waits.
+HeadActive == \A m \in Messages : state[m] \in Queued =>
+  IF \A k \in KeysOf[m] : FirstIn(lane, m, k) THEN state[m] # "waiting" \/ heads[m] = "waiting" ELSE state[m] = "waiting"
 \* A fence grows each time a message is leased or taken back.
 FencesGrow == [][\A m \in Messages : state'[m] # state[m] /\ "leased" \in {state[m], state'[m]} /\ state'[m] # "none"
                    => fence'[m] > fence[m]]_vars

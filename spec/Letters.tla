@@ -37,10 +37,9 @@ Decide == \E m \in Messages :
      \/ Drop(m) /\ dropped' = IF state[m] = "buried" THEN dropped \cup {m} ELSE dropped
   /\ UNCHANGED outside
 
-LettersInit == Init /\ replays = Replays /\ dropped = None
-LettersNext == (Next /\ UNCHANGED letters) \/ Decide
-LettersSpec == LettersInit /\ [][LettersNext]_<<vars, letters>>
-LettersFair == LettersSpec /\ WF_<<vars, letters>>(Progress /\ UNCHANGED letters)
+LettersInit == CoreInit /\ replays = Replays /\ dropped = None
+LettersNext == UNCHANGED heads /\ ((Next /\ UNCHANGED letters) \/ Decide)
+LettersSpec == LettersInit /\ [][LettersNext]_<<coreVars, letters>>
 
 \* A replayed message stands behind those that were appended before, so numbers do not order a lane any more.
 LettersOrder == \A k \in Keys : \A m \in Behind(k) : state[m] # "leased"

@@ -3,18 +3,16 @@
 (* event for each message that it handles. After the last one, the records and      *)
 (* lanes of the server must be those of the specification, and no other may have    *)
 (* changed. The first event that no step explains is where TLC ends.                *)
-EXTENDS Letters, Integers
+EXTENDS Groups, Timers, Integers
 
 CONSTANTS
   Given,     \* the records and indexes before the first event
-  Events,    \* each: what, message, fence, worker, isLast, records and lanes after the call
+  Events,    \* each: what, message, fence, worker, and what it needs (events.py); isLast, and then what is there after the call
   Judges     \* FALSE: only shows what the specification does
 VARIABLES at, before
 trace == <<at, before>>
+unused == <<due, asked, cancelled, fired, inHand, ofModel>>
 
-\* A message that a timer, a schedule or a successor puts into its lanes, or one without `once`.
-AddUnnumbered(m) == IF state[m] = "none" THEN Enter(m, Joined(m)) /\ UNCHANGED <<seen, history>>
-                    ELSE UNCHANGED <<redis, history>>
 Elapsed(m) == /\ overdue' = overdue \cup {m}
               /\ UNCHANGED <<records, lane, ready, leases, delayed, dead, seen, clock, history>>
 
@@ -35,14 +33,48 @@ Adopt(e) ==
      /\ ready' = index(ready, 5) /\ leases' = index(leases, 6)
      /\ delayed' = index(delayed, 7) /\ dead' = index(dead, 8)
      /\ overdue' = overdue \ named
+     /\ LET field(old, n) == [m \in Messages |-> IF m \in named THEN of(m)[n] ELSE old[m]]
+        IN /\ size' = field(size, 9) /\ open' = field(open, 10)
+           /\ stopped' = field(stopped, 11) /\ shielded' = field(shielded, 12) /\ group' = field(group, 13)
+     /\ ending' = [m \in Messages |-> ending[m] /\ shielded'[m]]
+     /\ timers' = (timers \ {e.timers[i][1] : i \in DOMAIN e.timers}) \cup {e.timers[i][1] : i \in {i \in DOMAIN e.timers : e.timers[i][2]}}
      /\ UNCHANGED <<holder, seen, history>>
 
-Step(e) ==
+\* Messages that a pause, a rate or the time of a group keeps back now, or not any more. What that makes of those that are
+\* first in their lanes is up to the specification.
+KeepBack(e) ==
+  /\ Move({m \in Messages : Moves(m)}) /\ UNCHANGED <<fields, timers>>
+
+\* An append with a group: n joins the last message of all its lanes, or is the first one of a group.
+AppendTo(e) ==
+  LET n == e.message
+      may(m) == MayJoin(n, m, e.group, e.most, e.interrupts)
+  IN IF n \in seen THEN UNCHANGED <<redis, history, fields>>
+     ELSE IF \E m \in Messages : may(m)
+     THEN /\ Join(n, CHOOSE m \in Messages : may(m), e.interrupts)
+          /\ seen' = seen \cup {n} /\ UNCHANGED history
+     ELSE /\ Add(n) /\ group' = [group EXCEPT ![n] = e.group]
+          /\ UNCHANGED <<history, size, open, stopped, shielded, ending>>
+
+\* A held message enters as if it were appended now, without being remembered again.
+Unhold(m) == state[m] = "held" /\ Enter(m, Joined(m)) /\ UNCHANGED <<seen, history>>
+\* A message is held only while a lower number is missing, or held.
+Hold(m, isAllowed) ==
+  /\ isAllowed /\ m \notin seen /\ state[m] = "none"
+  /\ state' = [state EXCEPT ![m] = "held"] /\ seen' = seen \cup {m}
+  /\ UNCHANGED <<fence, holder, died, indexes, clock, history>>
+
+\* Those of the core and of the dead letters, after which the fields follow.
+CoreStep(e) ==
   LET m == e.message f == e.fence n == IF m = 0 THEN 0 ELSE handed[m]
-  IN CASE e.what = "append"     -> Add(m) /\ UNCHANGED history
+  IN CASE e.what = "append"     -> e.isAllowed /\ Add(m) /\ UNCHANGED history
        [] e.what = "enter"      -> AddUnnumbered(m)
+       [] e.what = "fire"       -> e.isAllowed /\ e.timer \in timers /\ AddUnnumbered(m)
+       [] e.what = "lapse"      -> e.isAllowed /\ e.timer \in timers /\ UNCHANGED <<redis, history>>
+       [] e.what = "hold"       -> Hold(m, e.isAllowed)
+       [] e.what = "unhold"     -> e.isAllowed /\ Unhold(m)
        [] e.what = "malformed"  -> AddBuried(m)
-       [] e.what = "lease"      -> Lease(m, e.worker)
+       [] e.what = "lease"      -> e.isAllowed /\ heads[m] = "ready" /\ Lease(m, e.worker)
        [] e.what = "killer"     -> BuryKiller(m)
        [] e.what = "settle"     -> Settle(m, f, n)
        [] e.what = "release"    -> Return(m, f, n, "ready")
@@ -54,20 +86,50 @@ Step(e) ==
        [] e.what = "expire"     -> Expire(m)
        [] e.what = "due"        -> Due(m)
        [] e.what = "reconcile"  -> Reconcile(m, e.worker)
-       [] e.what = "replay"     -> Replay(m)
        [] e.what = "drop"       -> Drop(m)
        [] e.what = "remember"   -> Remember(m)
-       [] e.what = "adopt"      -> Adopt(e)
-       [] e.what = "nothing"    -> UNCHANGED <<redis, history>>
+       [] e.what \in {"nothing", "pause", "resume"} -> UNCHANGED <<redis, history>>
 
-\* Each of e.records is <<message, state, fence, died, is in a ready list, in leases, in delayed, in dead>>.
+Timed(e) == CASE e.what \in {"fire", "lapse"} -> timers' = timers \ {e.timer}
+              [] OTHER -> timers' = timers
+
+\* Those that change the fields or the timers themselves.
+Others == {"adopt", "keep", "group", "stop", "shield", "unshield", "take", "gather", "interrupt", "replay", "set", "cancel"}
+OtherStep(e) ==
+  LET m == e.message f == e.fence others == <<seen, history, died, timers>>
+  IN CASE e.what = "adopt"    -> Adopt(e)
+       [] e.what = "keep"     -> KeepBack(e)
+       [] e.what = "group"    -> e.isAllowed /\ AppendTo(e) /\ UNCHANGED timers
+       [] e.what = "stop"     -> (IF lane[e.key] = <<>> THEN UNCHANGED <<records, indexes, clock, fields>>
+                                  ELSE IF Head(lane[e.key]) \in e.unstoppable THEN UNCHANGED <<records, indexes, clock, fields>>
+                                  ELSE Stop(Head(lane[e.key]))) /\ UNCHANGED others
+       [] e.what = "shield"   -> Shield(m, f) /\ UNCHANGED others
+       [] e.what = "unshield" -> Unshield(m, f, e.most, e.interrupts) /\ UNCHANGED others
+       [] e.what = "take"     -> Take(m, f, FALSE) /\ UNCHANGED others
+       [] e.what = "gather"   -> Take(m, f, TRUE) /\ UNCHANGED others
+       [] e.what = "interrupt" -> Interrupt(m, f) /\ UNCHANGED others
+       [] e.what = "replay"   -> Replay(m) /\ stopped' = [stopped EXCEPT ![m] = FALSE]
+                                 /\ UNCHANGED <<group, size, open, shielded, ending, timers>>
+       [] e.what = "set"      -> timers' = timers \cup {e.timer} /\ UNCHANGED <<redis, history, fields>>
+       [] e.what = "cancel"   -> timers' = timers \ {e.timer} /\ UNCHANGED <<redis, history, fields>>
+
+Step(e) ==
+  /\ heads' = [m \in Messages |-> IF \E i \in DOMAIN e.kept : e.kept[i][1] = m
+                                  THEN e.kept[CHOOSE i \in DOMAIN e.kept : e.kept[i][1] = m][2] ELSE heads[m]]
+  /\ IF e.what \in Others THEN OtherStep(e) ELSE CoreStep(e) /\ Reset({}) /\ Timed(e)
+
+\* Each of e.records is <<message, state, fence, died, is in a ready list, in leases, in delayed, in dead, size, open,
+\* stopped, shielded, group>>.
 Agrees(e) ==
   LET named == {e.records[i][1] : i \in DOMAIN e.records}
       keys == {e.lanes[i][1] : i \in DOMAIN e.lanes}
   IN /\ \A i \in DOMAIN e.records : LET r == e.records[i] IN
-          r = <<r[1], state'[r[1]], fence'[r[1]], died'[r[1]], r[1] \in ready', r[1] \in leases', r[1] \in delayed', r[1] \in dead'>>
+          r = <<r[1], state'[r[1]], fence'[r[1]], died'[r[1]], r[1] \in ready', r[1] \in leases', r[1] \in delayed', r[1] \in dead',
+                size'[r[1]], open'[r[1]], stopped'[r[1]], shielded'[r[1]], group'[r[1]]>>
+     /\ \A i \in DOMAIN e.timers : (e.timers[i][1] \in timers') = e.timers[i][2]
      /\ \A i \in DOMAIN e.lanes : lane'[e.lanes[i][1]] = e.lanes[i][2]
      /\ \A m \in Messages \ named : state'[m] = before.state[m]
+     /\ \A t \in (timers' \ before.timers) \cup (before.timers \ timers') : \E i \in DOMAIN e.timers : e.timers[i][1] = t
      /\ \A k \in Keys \ keys : lane'[k] = before.lane[k]
 
 TraceInit ==
@@ -76,21 +138,25 @@ TraceInit ==
   /\ ready = Given.ready /\ leases = Given.leases /\ delayed = Given.delayed /\ dead = Given.dead
   /\ confirmed = None /\ condition = <<>> /\ runs = <<>> /\ calls = None /\ budget = <<>>
   /\ handed = [m \in Messages |-> 0] /\ settlements = handed /\ completed = None /\ zombies = None
-  /\ replays = 0 /\ dropped = None
-  /\ at = 1 /\ before = [state |-> Given.state, lane |-> Given.lane]
+  /\ replays = 0 /\ dropped = None /\ heads = Given.heads /\ timers = Given.timers
+  /\ group = Given.group /\ size = Given.size /\ open = Given.open /\ stopped = Given.stopped
+  /\ shielded = Given.shielded /\ ending = [m \in Messages |-> stopped[m] /\ shielded[m]]
+  /\ due = None /\ asked = None /\ cancelled = None /\ fired = None /\ inHand = None
+  /\ members = None /\ had = None /\ unrun = None /\ stops = 0
+  /\ at = 1 /\ before = [state |-> Given.state, lane |-> Given.lane, timers |-> Given.timers]
 
 TraceNext ==
   /\ at <= Len(Events)
   /\ LET e == Events[at] IN
        /\ Step(e)
        /\ Judges /\ e.isLast => Agrees(e)
-       /\ before' = IF e.isLast THEN [state |-> state', lane |-> lane'] ELSE before
+       /\ before' = IF e.isLast THEN [state |-> state', lane |-> lane', timers |-> timers'] ELSE before
   /\ at' = at + 1
-  /\ UNCHANGED <<outside, letters>>
-TraceSpec == TraceInit /\ [][TraceNext]_<<vars, letters, trace>>
+  /\ UNCHANGED <<outside, letters, unused>>
+TraceSpec == TraceInit /\ [][TraceNext]_<<coreVars, letters, fields, timers, trace>>
 
 \* What a run starts with is a state of the specification; its steps keep these invariants.
-IsSpecified == \A m \in Messages : state[m] \in Queued \cup {"none", "buried"}
+IsSpecified == \A m \in Messages : state[m] \in Queued \cup {"none", "buried", "held"}
 StartIsSound == at = 1 /\ IsSpecified => OneState /\ HeadActive /\ Exclusion
 NotShown == at <= Len(Events) \/ Judges
 =================================================================================

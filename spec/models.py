@@ -9,6 +9,7 @@ from spec.tlc import Answer, check
 
 INVARIANTS = ("Order", "Exclusion", "NoDeadlock", "Once", "NoZombie", "Poison", "NothingLost", "OneState", "HeadActive")
 ACTIONS = ("FencesGrow", "LeasesHold")
+OF_REFINEMENTS = ("StoppedStays", "StopEnds", "ShieldHolds", "NoneStartsPaused")
 FAULTS = ("Crashes", "Freezes", "Losses", "Repeats", "Returns")
 
 
@@ -29,6 +30,8 @@ class Model:
     without: frozenset[str] = frozenset()
     #: of the module Limits: those of each message, in digits
     limits: tuple[str, ...] = ()
+    #: Constants of the module, besides those of Core.
+    more: tuple[str, ...] = ()
 
     def check(self) -> Answer:
         return check(self._module(), self._config())
@@ -61,14 +64,14 @@ Alike == Permutations(Workers)
             **dict(zip(FAULTS, map(str, self.faults), strict=True)),
         }
         lines = ["CONSTANTS", "  KeysOf <- TheKeysOf", *(f"  {name} = {value}" for name, value in constants.items())]
-        lines += ["  Replays = 1"] * (self.module == "Letters")
-        lines += ["  LimitsOf <- TheLimitsOf", "  Permits = 1"] * (self.module == "Limits")
+        lines += ["  LimitsOf <- TheLimitsOf"] * bool(self.limits)
+        lines += [f"  {each}" for each in self.more]
         specification = self.specification or ("FairSpec" if self.is_liveness else "Spec")
         if self.is_liveness:
             return "\n".join([*lines, f"SPECIFICATION {specification}", "PROPERTY AllEnd"])
         lines += [
             f"SPECIFICATION {specification}",
-            "SYMMETRY Alike",
+            *["SYMMETRY Alike"] * (self.workers > 1),
             *(f"INVARIANT {name}" for name in self.invariants),
         ]
         return "\n".join([*lines, *(f"PROPERTY {name}" for name in self.actions)])
@@ -99,9 +102,72 @@ _LIMITED = Model(
     max_deaths=1,
     invariants=("AtMost", "NoCircle", "OnlyActive", "Exclusion", "Once", "NoZombie", "NothingLost", "OneState"),
     actions=(),
+    more=("Permits = 1",),
 )
 
-#: Those of `make spec`. All have three messages on two keys, and two workers.
+_SHARED = ("Exclusion", "NoDeadlock", "Once", "NoZombie", "OneState", "HeadActive")
+
+TIMERS = Model(
+    "timers: set, cancelled, fired, with a crash",
+    module="Timers",
+    keys=("a", "a"),
+    specification="TimersSpec",
+    faults=(1, 1, 0, 0, 0),
+    invariants=(*_SHARED, "TimerOnce", "TimerNotEarly", "TimerCancelled", "TimerKept"),
+    actions=("FencesGrow",),
+    more=("Replays = 0", "TimerMessages = {2}"),
+)
+INTERRUPTING = Model(
+    "groups: interrupts, stops and shields, with a crash",
+    module="Groups",
+    keys=("a", "a", "a"),
+    workers=1,
+    specification="GroupsSpec",
+    faults=(1, 0, 0, 0, 0),
+    invariants=(*_SHARED, "AllRun", "EachOnce", "Whole"),
+    actions=("FencesGrow", "StoppedStays", "StopEnds", "ShieldHolds"),
+    more=("Replays = 0", "Most = 2", "Interrupts = TRUE", "Steers = FALSE", "Stops = 1"),
+)
+STEERING = replace(
+    INTERRUPTING,
+    name="groups: runs that take what arrives, and stops, with a crash",
+    actions=("FencesGrow", "StopEnds"),
+    more=("Replays = 0", "Most = 3", "Interrupts = FALSE", "Steers = TRUE", "Stops = 1"),
+)
+PAUSES = Model(
+    "pauses and rates, with a release, a retry or a burial",
+    module="Pauses",
+    keys=("a", "ab"),
+    workers=1,
+    specification="PausesSpec",
+    faults=(0, 0, 0, 0, 1),
+    invariants=("Order", "Exclusion", "Once", "NoZombie", "NothingLost", "OneState", "HeadActive"),
+    actions=("FencesGrow", "NoneStartsPaused"),
+    more=("Replays = 0", "PauseTimes = 1", 'Paced = {"b"}'),
+)
+GAPS = Model(
+    "gaps of resequencing",
+    module="Gaps",
+    specification="GapsSpec",
+    faults=(0, 0, 0, 0, 0),
+    invariants=("Exclusion", "Once", "NothingLost", "OneState", "HeadActive", "GapsOrder", "LateForAReason"),
+    actions=("FencesGrow",),
+    more=("Replays = 0",),
+)
+
+RESTARTS = Model(
+    "a server that restarts with or without its last writes, and a crash",
+    module="Restarts",
+    keys=("a", "ab"),
+    specification="RestartSpec",
+    workers=1,
+    faults=(1, 0, 0, 1, 0),
+    invariants=("Exclusion", "NoDeadlock", "RestartNothingLost", "OneState", "HeadActive"),
+    actions=(),
+    more=("Replays = 0", "RestartTimes = 1"),
+)
+
+#: Those of `make spec`. The core has three messages on two keys, and two workers; a refinement is smaller.
 MODELS = (
     Model("crash, freeze, lost reply, repeated append", faults=(1, 1, 1, 1, 0)),
     Model("crash, freeze, release, retry, burial", faults=(1, 1, 0, 0, 1), max_deaths=1),
@@ -112,8 +178,15 @@ MODELS = (
         faults=(1, 0, 0, 0, 1),
         invariants=_OF_LETTERS,
         actions=("FencesGrow",),
+        more=("Replays = 1",),
     ),
     _LIMITED,
+    TIMERS,
+    INTERRUPTING,
+    STEERING,
+    PAUSES,
+    GAPS,
+    RESTARTS,
     Model("liveness", faults=(1, 1, 0, 0, 0), is_liveness=True),
 )
 
@@ -128,7 +201,7 @@ class Removal:
 
     @property
     def without(self) -> Model:
-        is_action = self.violates in ACTIONS
+        is_action = self.violates in (*ACTIONS, *OF_REFINEMENTS)
         return replace(
             self.model,
             without=frozenset(self.guards),
@@ -162,6 +235,23 @@ REMOVALS = (
     Removal(
         ("buried",),
         "OneState",
-        Model("a replay", module="Letters", specification="LettersSpec", faults=(0, 0, 0, 0, 0)),
+        Model("a replay", module="Letters", specification="LettersSpec", faults=(0, 0, 0, 0, 0), more=("Replays = 1",)),
     ),
+    Removal(("timer is due",), "TimerNotEarly", TIMERS),
+    Removal(("timer removed",), "TimerOnce", TIMERS),
+    Removal(("timer at once",), "TimerKept", TIMERS),
+    Removal(("cancel",), "TimerCancelled", TIMERS),
+    Removal(("open",), "AllRun", STEERING),
+    Removal(("interrupt",), "AllRun", INTERRUPTING),
+    Removal(("shield",), "ShieldHolds", INTERRUPTING),
+    Removal(("stopped",), "StoppedStays", INTERRUPTING),
+    Removal(("stop takes back",), "StopEnds", INTERRUPTING),
+    Removal(("pause recalls",), "NoneStartsPaused", PAUSES),
+    Removal(("resume advances",), "HeadActive", PAUSES),
+    Removal(("stay back",), "NoneStartsPaused", PAUSES),
+    Removal(("note start",), "NoneStartsPaused", PAUSES),
+    Removal(("confirm after sync",), "RestartNothingLost", RESTARTS),
+    Removal(("hold",), "LateForAReason", GAPS),
+    Removal(("behind a held one",), "LateForAReason", GAPS),
+    Removal(("lowest first",), "LateForAReason", GAPS),
 )

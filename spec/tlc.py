@@ -56,6 +56,7 @@ def _run(folder: Path, java: Sequence[str]) -> str:
             "java",
             *java,
             "-Xss64m",
+            f"-Djava.io.tmpdir={folder}",  # TLC unpacks its modules there, and would share them with other runs
             "-cp",
             str(jar),
             "tlc2.TLC",

@@ -46,6 +46,8 @@ class System:
     has_agents: bool = False
     #: True if its pollers are webhook receivers.
     receives: bool = False
+    #: Actions of the specification (spec/conformance/judge.py) that none of its parts uses.
+    unused: tuple[str, ...] = ()
     #: Further settings, how many updates follow another of their sender in the same chat, and the longest handler.
     settings: Mapping[str, str] = field(default_factory=dict)
     repeats: float = 0.0
@@ -123,6 +125,7 @@ LANES = System(
         "COLLECT_QUIET": "0.05",
         "INTERRUPT": "steer",
     },
+    unused=("interrupt", "hold", "unhold", "gather", "shield", "unshield"),
 )
 
 #: Ordered by chat only: Telegram keeps no order between the chats of a user, and repeated updates run late.
@@ -133,6 +136,7 @@ WEBHOOK = replace(
     pollers={name: [PYTHON, "-m", "chatlanes.poller", "webhook", "--workers=2"] for name in ("receiver", "second")},
     forking=("prefork", "receiver", "second"),
     receives=True,
+    unused=("interrupt", "gather", "shield", "unshield"),
 )
 
 COLLECTING = replace(
@@ -146,6 +150,7 @@ COLLECTING = replace(
         "COLLECT_MAX": "6",
         "INTERRUPT": "on",
     },
+    unused=("take", "hold", "unhold", "gather", "shield", "unshield"),
     repeats=0.7,
     slowest_s=1.5,
     has_drills=False,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from celery_lanes.protocol import keys
 from celery_lanes.protocol.scripts import contract
@@ -17,10 +17,35 @@ from spec.conformance.mirror import Mirror
 from spec.conformance.monitor import Call
 
 #: Verbs that change no record that the specification has.
-WITHOUT_EFFECT = ("look", "lose", "acknowledge", "timers_of", "end", "stage", "cancel")
+WITHOUT_EFFECT = ("look", "lose", "acknowledge", "timers_of", "end", "stage")
 _HEADER = re.compile(r"^-- (\w+): .*\n(?:--.*\n)*-- KEYS", re.MULTILINE)
-_WRITES = ("HSET", "HDEL", "HINCRBY", "DEL", "UNLINK", "ZADD", "ZREM", "SET", "RENAME", "FLUSHALL", "FLUSHDB")
-_SPECIFIED = (keys.MESSAGE, keys.LANE, keys.LEASES, keys.DELAYED, keys.DEAD)
+_WRITES = (
+    "HSET",
+    "HDEL",
+    "HINCRBY",
+    "DEL",
+    "UNLINK",
+    "ZADD",
+    "ZREM",
+    "ZINCRBY",
+    "SET",
+    "RENAME",
+    "FLUSHALL",
+    "FLUSHDB",
+)
+_SPECIFIED = (
+    keys.MESSAGE,
+    keys.LANE,
+    keys.LEASES,
+    keys.DELAYED,
+    keys.DEAD,
+    keys.PAUSED,
+    keys.TIMERS,
+    keys.COLLECTING,
+    keys.PACES,
+)
+#: How far below a held number one may be missing.
+_FAR = 1000
 
 
 @dataclass(frozen=True)
@@ -32,6 +57,19 @@ class Event:
     fence: str = ""
     worker: str = ""
     lanes: tuple[str, ...] = ()
+    group: str = ""  #: as it is stored
+    timer: str = ""
+    is_allowed: bool = True  #: by the times and numbers, which the specification does not have
+    unstoppable: tuple[str, ...] = ()
+    kept: tuple[tuple[str, str], ...] = ()  #: what messages become now when they are first (Core.tla, heads)
+
+    @property
+    def most(self) -> int:
+        return int(self.group.split(" ")[2]) if self.group else 0
+
+    @property
+    def interrupts(self) -> bool:
+        return bool(self.group) and self.group.split(" ")[3] == "1"
 
 
 class NotSpecifiedError(Exception):
@@ -101,10 +139,8 @@ def verb_of(call: Call, scripts: dict[str, Script]) -> Verb | None:
 def events_of(verb: Verb, mirror: Mirror) -> list[Event]:
     """The events of a call; `mirror` is the state before it. Raises NotSpecifiedError."""
     states = ((fields.get("state"), mirror.records.get(id_, {}).get("state")) for id_, fields in verb.changes())
-    if any(new and {new, old} & {"held", "collecting", "gated", "committing"} for new, old in states):
-        raise NotSpecifiedError("held, collecting, gated or committing")
-    if any(command[0].upper() == "PUBLISH" for command in verb.inner):
-        raise NotSpecifiedError("interrupts and stops")
+    if any(new and {new, old} & {"committing", "gated"} for new, old in states):
+        raise NotSpecifiedError("a large commit, or a limit")
     if verb.name in WITHOUT_EFFECT:
         return []
     try:
@@ -124,33 +160,130 @@ def _entered(verb: Verb, but: Iterable[str] = ()) -> list[Event]:
     ]
 
 
+def _fired(verb: Verb, mirror: Mirror) -> list[Event]:
+    """Timers that were removed because they are due, each with the message that has joined its lanes next."""
+    events: list[Event] = []
+    due_ms = dict(mirror.zsets[keys.TIMERS])
+    now_ms = next((float(each[3]) for each in verb.inner if each[:2] == ["ZRANGEBYSCORE", keys.TIMERS]), 0.0)
+    for name, *rest in verb.inner:
+        if name == "ZADD" and rest[0] == keys.TIMERS:
+            due_ms[rest[2]] = float(rest[1])
+        elif name == "ZREM" and rest[0] == keys.TIMERS and now_ms:
+            events += [Event("lapse", timer=timer, is_allowed=due_ms.get(timer, 0.0) <= now_ms) for timer in rest[1:]]
+        elif name == "HSET" and rest[0].startswith(keys.MESSAGE) and "seq" in rest and events:
+            fields = dict(zip(rest[1::2], rest[2::2], strict=True))
+            if events[-1].what == "lapse" and fields.get("state") == "waiting":
+                lanes = tuple(keys.lane_keys(fields.get("lanes", "")))
+                message = rest[0].removeprefix(keys.MESSAGE)
+                events[-1] = replace(events[-1], what="fire", message=message, lanes=lanes)
+    return events
+
+
+def _numbered(message: str) -> tuple[str, int]:
+    scope, _, number = message.rpartition(":")
+    return (scope, int(number)) if number.isdigit() else ("", 0)
+
+
+def _lower_held(message: str, mirror: Mirror, joined: Iterable[str] = ()) -> bool:
+    scope, number = _numbered(message)
+    held = mirror.zsets[keys.GAP + scope] if scope else {}
+    return any(score < number for each, score in held.items() if each not in joined)
+
+
+def _may_be_held(message: str, mirror: Mirror) -> bool:
+    """A lower number is missing, or held."""
+    scope, number = _numbered(message)
+    lower = range(max(number - _FAR, 0), number)
+    return _lower_held(message, mirror) or not all(mirror.has_seen(scope, each) for each in lower)
+
+
 def _append(verb: Verb, mirror: Mirror) -> list[Event]:
     if verb.keys and not any(command[0].upper() not in ("HGET", "TIME", "EXISTS") for command in verb.inner):
         return []  # the guard has another fence
-    events = []
-    for message, queue, _, scope, number, problem, group, after_run, stops, rate, lanes in verb.rows:
-        if group or stops == "1":
-            raise NotSpecifiedError("an append with a group or a stop")
-        if rate or keys.PACED in lanes or keys.LIMITED in lanes:
-            raise NotSpecifiedError("an append with a rate or a limit")
-        if not queue:
-            events.append(Event("remember", f"{scope}:{number}"))
-            continue
-        record = mirror.records.get(message, {})
-        if after_run == "1" and record.get("state") in ("leased", "committing"):
-            raise NotSpecifiedError("a successor")
-        if scope and f"{scope}:{number}" != message:
-            raise NotSpecifiedError("an append that is remembered by another name")
-        what = "malformed" if problem else "append" if scope else "enter"
-        events.append(Event(what, message, lanes=tuple(dict.fromkeys(filter(None, lanes.split("\n"))))))
-    return [*_entered(verb, [event.message for event in events]), *events]
+    if any(command[:2] == ["HGET", keys.MODES] for command in verb.inner):
+        raise NotSpecifiedError("a mode")
+    rows, first = list[Event](), _fired(verb, mirror)
+    unheld, new = _unheld(verb, mirror), _new_states(verb)
+    joined = set[str]()  # those that were held, and have joined before a row
+    for message, *row in verb.rows:
+        before = [each for each in unheld if _is_before(each, message, new)]
+        unheld = [each for each in unheld if each not in before]
+        joined |= {event.message for _, event in before}
+        rows += [event for _, event in before]
+        rows += _of_row(message, row, verb, mirror, new.get(message, ("", 0))[0], joined)
+    known = {each.message for each in (*first, *rows)} | {event.message for _, event in unheld}
+    return [*first, *_entered(verb, known), *rows, *(event for _, event in unheld)]
+
+
+def _is_before(unheld: tuple[int, Event], message: str, new: dict[str, tuple[str, int]]) -> bool:
+    """True if the held message joins before this one. One that joins a group has no command of its own."""
+    place, event = unheld
+    if message in new:
+        return place < new[message][1]
+    return _numbered(event.message) < _numbered(message)
+
+
+def _new_states(verb: Verb) -> dict[str, tuple[str, int]]:
+    """The first state of each new message, and the place of the command."""
+    found: dict[str, tuple[str, int]] = {}
+    for at, (message, fields) in enumerate(verb.changes(), 1):
+        if "queue" in fields:
+            found.setdefault(message, (fields.get("state", ""), at))
+    return found
+
+
+def _unheld(verb: Verb, mirror: Mirror) -> list[tuple[int, Event]]:
+    """Held messages that join their lanes, each after all lower ones; with the places of the commands."""
+    found, joined = list[tuple[int, Event]](), set[str]()
+    was_held = {each for each, record in mirror.records.items() if record.get("state") == "held"}
+    gone = {each[1].removeprefix(keys.MESSAGE) for each in verb.inner if each[0] == "DEL"}
+    if gone & was_held:
+        raise NotSpecifiedError("a held message that joins a group")
+    for at, (message, fields) in enumerate(verb.changes(), 1):
+        if fields.get("state") == "held":
+            was_held.add(message)
+        elif message in was_held and "seq" in fields and fields.get("state") == "waiting":
+            joined.add(message)
+            found.append((at, Event("unhold", message, is_allowed=not _lower_held(message, mirror, joined))))
+    return found
+
+
+def _of_row(message: str, row: list[str], verb: Verb, mirror: Mirror, state: str, joined: set[str]) -> list[Event]:
+    queue, _, scope, number, problem, group, after_run, stops, rate, stored_lanes = row
+    if rate or keys.LIMITED in stored_lanes:
+        raise NotSpecifiedError("an append with a rate or a limit")
+    if not queue:
+        return [Event("remember", f"{scope}:{number}")]
+    if after_run == "1" and mirror.records.get(message, {}).get("state") in ("leased", "committing"):
+        raise NotSpecifiedError("a successor")
+    if scope and f"{scope}:{number}" != message:
+        raise NotSpecifiedError("an append that is remembered by another name")
+    if not scope and group:
+        raise NotSpecifiedError("an append with a group that is not remembered")
+    lanes = tuple(dict.fromkeys(keys.lane_keys(stored_lanes)))
+    is_new = message not in mirror.records and not (scope and mirror.has_seen(scope, int(number)))
+    before = [_stop(key, mirror) for key in lanes] if stops == "1" and is_new and not problem else []
+    if state == "held":
+        if group:
+            raise NotSpecifiedError("a held message of a group")
+        return [*before, Event("hold", message, lanes=lanes, is_allowed=_may_be_held(message, mirror))]
+    passes = scope and is_new and lanes and not problem and verb.fixed["hold_ms"] != "0"
+    is_allowed = not (passes and _lower_held(message, mirror, joined))
+    what = "malformed" if problem else "group" if group else "append" if scope else "enter"
+    return [*before, Event(what, message, lanes=lanes, group=group if what == "group" else "", is_allowed=is_allowed)]
+
+
+def _stop(key: str, mirror: Mirror) -> Event:
+    known = tuple(each for each in mirror.lane(key) if "unstoppable" in mirror.records.get(each, {}))
+    return Event("stop", lanes=(key,), unstoppable=known)
 
 
 def _turn(verb: Verb, mirror: Mirror) -> list[Event]:
     events = [Event("settle", message, fence) for message, fence in verb.rows] + _entered(verb)
     for message, fields in verb.changes():
         if fields.get("state") == "leased":
-            events.append(Event("lease", message, fields["fence"], fields["holder"]))
+            is_allowed = not mirror.is_too_early(message, int(fields["fence"]))
+            events.append(Event("lease", message, fields["fence"], fields["holder"], is_allowed=is_allowed))
         elif fields.get("state") == "buried":
             events.append(Event("killer", message))
     return events
@@ -159,7 +292,43 @@ def _turn(verb: Verb, mirror: Mirror) -> list[Event]:
 def _commit(verb: Verb, mirror: Mirror) -> list[Event]:
     if verb.fixed["staged"] != "0":
         raise NotSpecifiedError("a large commit")
-    return [Event("settle", verb.fixed["id"], verb.fixed["fence"]), *_entered(verb)]
+    message, fence = verb.fixed["id"], verb.fixed["fence"]
+    events = [Event("settle", message, fence), *_entered(verb)]
+    record = mirror.records.get(message, {})
+    if (record.get("state"), record.get("fence")) != ("leased", fence):
+        return events
+    for what, timer, *_ in verb.rows:
+        if what == "assign":
+            raise NotSpecifiedError("a timer that moves")
+        if what in ("at", "from", "in", "cancel"):
+            events.append(Event("cancel" if what == "cancel" else "set", timer=timer))
+    return events
+
+
+def _schedule(verb: Verb, mirror: Mirror) -> list[Event]:
+    if not any(command[0] == "ZADD" and command[1] == keys.TIMERS for command in verb.inner):
+        return []
+    return [Event("set", timer=verb.fixed["timer"]), *_fired(verb, mirror)]
+
+
+def _shield(verb: Verb, mirror: Mirror) -> list[Event]:
+    message, fence = verb.fixed["id"], verb.fixed["fence"]
+    if verb.fixed["shielded"] == "1":
+        return [Event("shield", message, fence)]
+    if absorbed := _absorbed(verb, "gather"):
+        return [*absorbed, Event("interrupt", message, fence)]
+    return [Event("unshield", message, fence, group=mirror.records.get(message, {}).get("group", ""))]
+
+
+def _absorbed(verb: Verb, what: str) -> list[Event]:
+    """One for each message that has become a part of this one."""
+    gone = [each for each in verb.inner if each[0] == "DEL" and each[1].startswith(keys.MESSAGE)]
+    return [Event(what, verb.fixed["id"], verb.fixed["fence"]) for _ in gone]
+
+
+def _take(verb: Verb, mirror: Mirror) -> list[Event]:
+    has_taken = any("taken" in fields for _, fields in verb.changes())
+    return [Event("take", verb.fixed["id"], verb.fixed["fence"])] if has_taken else []
 
 
 def _release(verb: Verb, mirror: Mirror) -> list[Event]:
@@ -192,7 +361,8 @@ def _sweep(verb: Verb, mirror: Mirror) -> list[Event]:
         for message in members if (name.upper(), zset) == ("ZREM", keys.DELAYED) else ():
             if mirror.zsets[keys.DELAYED].get(message, now_ms + 1) <= now_ms:
                 events.append(Event("due", message))
-    return [*events, *_entered(verb)]
+    fired = [*(event for _, event in _unheld(verb, mirror)), *_fired(verb, mirror)]
+    return [*events, *fired, *_entered(verb, {event.message for event in fired})]
 
 
 def _reconcile(verb: Verb, mirror: Mirror) -> list[Event]:
@@ -216,7 +386,13 @@ _EVENTS: dict[str, Callable[[Verb, Mirror], list[Event]]] = {
     "renew": _renew,
     "sweep": _sweep,
     "reconcile": _reconcile,
-    "schedule": lambda verb, mirror: _entered(verb),
+    "schedule": _schedule,
+    "cancel": lambda verb, mirror: [Event("cancel", timer=verb.fixed["timer"])],
+    "shield": _shield,
+    "take": _take,
+    "gather": lambda verb, mirror: _absorbed(verb, "gather"),
+    "pause": lambda verb, mirror: [Event("pause")],
+    "resume": lambda verb, mirror: [Event("resume")],
     "advance": lambda verb, mirror: _entered(verb),
     "repair": lambda verb, mirror: [],
 }

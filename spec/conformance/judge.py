@@ -25,6 +25,8 @@ EXPECTED_COVERAGE = 0.9
 ACTIONS = (
     *("append", "seen", "enter", "malformed", "lease", "killer", "settle", "release", "died", "delay", "bury", "renew"),
     *("expire", "due", "reconcile", "replay", "drop", "stale settle", "stale renew"),
+    *("group", "join", "stop", "shield", "unshield", "take", "gather", "interrupt", "set", "cancel", "fire"),
+    *("hold", "unhold", "pause", "resume"),
 )
 
 
@@ -37,19 +39,23 @@ class Report:
     covered: Counter[str] = field(default_factory=Counter)
     not_specified: Counter[str] = field(default_factory=Counter)
     divergence: str = ""
+    unused: tuple[str, ...] = ()
 
     @property
     def coverage(self) -> float:
-        return sum(1 for each in ACTIONS if self.covered[each]) / len(ACTIONS)
+        used = [each for each in ACTIONS if each not in self.unused]
+        return sum(1 for each in used if self.covered[each]) / len(used)
 
     def lines(self) -> list[str]:
-        missing = [each for each in ACTIONS if not self.covered[each]]
+        missing = [each for each in ACTIONS if not self.covered[each] and each not in self.unused]
         judged = self.calls - self.not_specified.total()
         lines = [
             f"conformance: {judged:,} of {self.calls:,} calls judged by the specification, in {self.segments} "
             f"segments, {self.covered.total():,} events: {'a DIVERGENCE' if self.divergence else 'no divergence'}",
             f"conformance: {self.coverage:.0%} of its actions covered; not: {', '.join(missing) or 'none'}",
         ]
+        if self.unused:
+            lines.append(f"conformance: no part of this run uses: {', '.join(self.unused)}")
         if self.coverage < EXPECTED_COVERAGE:
             lines.append(
                 f"conformance: less than {EXPECTED_COVERAGE:.0%} of the actions are covered: no proof of the others"
@@ -63,9 +69,9 @@ def _counts(counter: Counter[str]) -> str:
     return ", ".join(f"{what} ({count:,})" for what, count in counter.most_common())
 
 
-def judge(folder: Path) -> Report:
-    """Judges the segments of a recorded folder, up to the first divergence."""
-    report, scripts = Report(), _scripts(folder)
+def judge(folder: Path, unused: tuple[str, ...] = ()) -> Report:
+    """Judges the segments of a folder, up to the first divergence. `unused`: actions that no part of the run uses."""
+    report, scripts = Report(unused=unused), _scripts(folder)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for snapshot in sorted(folder.glob("*.snapshot")):
             segment = _Segment(snapshot, scripts, report)
@@ -122,6 +128,8 @@ class _Segment:
         lines = [f"conformance: call {step.at} of {self._path.name} is no step of the specification"]
         lines += ["The commands before it, and it:", *(f"  {n}  {_line(call, self._scripts)}" for n, call in before)]
         lines.append("The event: " + " ".join(filter(None, [step.event.what, step.event.message, step.event.fence])))
+        if not step.event.is_allowed:
+            lines.append("It is too early for it, or a message with a lower number is still held")
         return "\n".join([*lines, *both_states(piece, stuck)])
 
 

@@ -11,8 +11,11 @@ from celery_lanes.protocol import keys
 
 INDEXES = (keys.LEASES, keys.DELAYED, keys.DEAD)
 
-#: state, fence, died, whether it is in a ready list, in LEASES, in DELAYED and in DEAD
-Abstract = tuple[str, str, int, bool, bool, bool, bool]
+#: state, fence, died, whether it is in a ready list, in LEASES, in DELAYED and in DEAD; then size, whether it is open,
+#: stopped and shielded, and its group
+Abstract = tuple[str, str, int, bool, bool, bool, bool, int, bool, bool, bool, str]
+#: Within this time of a moment, what Redis has done says whether it was before or after it.
+ABOUT_MS = 20.0
 
 
 @dataclass
@@ -25,6 +28,11 @@ class Mirror:
     zsets: defaultdict[str, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
     queues: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     strings: dict[str, str] = field(default_factory=dict)
+    paused: set[str] = field(default_factory=set)
+    starts_ms: dict[str, float] = field(default_factory=dict)  #: when the last message of a lane was handed out
+    heads: dict[str, str] = field(default_factory=dict)  #: of messages that are kept back
+    old_timers: dict[str, bool] = field(default_factory=dict)
+    timed: set[str] = field(default_factory=set)  #: timers that were set or removed since the last call
     changed: set[str] = field(default_factory=set)
     moved: set[str] = field(default_factory=set)
     old: dict[str, Abstract] = field(default_factory=dict)
@@ -36,7 +44,9 @@ class Mirror:
     def of(cls, snapshot: list[list[Any]]) -> Mirror:
         mirror = cls()
         for key, kind, content in snapshot:
-            if kind == "hash":
+            if key == keys.PAUSED:
+                mirror.paused = {name.removeprefix("lane:") for name in content[::2]}
+            elif kind == "hash":
                 mirror.records[key.removeprefix(keys.MESSAGE)] = dict(zip(content[::2], content[1::2], strict=True))
             elif kind == "zset":
                 mirror.zsets[key] = dict(zip(content[::2], map(float, content[1::2]), strict=True))
@@ -48,9 +58,10 @@ class Mirror:
 
     def begin(self) -> None:
         self.old, self.old_lanes, self.old_keys, self.holders = {}, {}, {}, {}
+        self.old_timers = {}
 
     def forget(self) -> None:
-        self.changed, self.moved = set(), set()
+        self.changed, self.moved, self.timed = set(), set(), set()
 
     def save(self, message: str, lanes: Sequence[str] = ()) -> None:
         """Saves a message, the messages of its lanes, and so on, as they are now."""
@@ -60,7 +71,8 @@ class Mirror:
             if each in self.old:
                 continue
             self.old[each], self.holders[each] = self.abstract(each), self.records.get(each, {}).get("holder", "")
-            self.old_keys[each] = tuple(self.lanes_of(each)) or tuple(lanes if each == message else ())
+            is_new = each == message and each not in self.records
+            self.old_keys[each] = tuple(lanes if is_new else self.lanes_of(each))
             for key in self.old_keys[each]:
                 new += self.save_lane(key)
 
@@ -75,10 +87,60 @@ class Mirror:
         state, queue = record.get("state", "none"), record.get("queue", "")
         queued = state == "ready" and message in self.queues[queue]  # an entry may be left over in another state
         died = record.get("died", "0")
-        return state, record.get("fence", ""), int(died) if died.isdigit() else -1, queued, *indexes  # type: ignore[return-value]
+        size = record.get("size", "1")
+        fields = (
+            int(size) if size.isdigit() else -1,
+            "open" in record,
+            "stopped" in record,
+            "shielded" in record,
+            record.get("group", ""),
+        )
+        found = int(died) if died.isdigit() else -1
+        return state, record.get("fence", ""), found, queued, *indexes, *fields  # type: ignore[return-value]
 
     def lanes_of(self, message: str) -> list[str]:
-        return [key for key in self.records.get(message, {}).get("lanes", "").split("\n") if key]
+        return keys.lane_keys(self.records.get(message, {}).get("lanes", ""))
+
+    def head(self, message: str, now_ms: float) -> str:
+        """What the message becomes when it is first in all its lanes (Core.tla, heads)."""
+        record = self.records.get(message, {})
+        stored = record.get("lanes", "")
+        lanes = keys.lane_keys(stored)
+        if self.paused.intersection(lanes):
+            return "waiting"
+        paced = [lane for lane in lanes if keys.PACED in stored and lane in self.zsets[keys.PACES]]
+        until_ms = max((self.zsets[keys.PACES][lane] for lane in paced), default=0.0)
+        is_early = record.get("state") == "delayed" if abs(until_ms - now_ms) < ABOUT_MS else until_ms > now_ms
+        if is_early and "stopped" not in record:
+            return "delayed"
+        return "collecting" if message in self.zsets[keys.COLLECTING] else "ready"
+
+    def changed_heads(self, now_ms: float) -> dict[str, str]:
+        """The messages that become something else now when they are first than at the last call of this."""
+        lanes = {lane for lane in (*self.paused, *self.zsets[keys.PACES]) if keys.LANE + lane in self.zsets}
+        behind = {message for lane in lanes for message in self.zsets[keys.LANE + lane]}
+        found = {}
+        for message in {*behind, *self.zsets[keys.COLLECTING], *self.heads}:
+            head = self.head(message, now_ms)
+            if head != self.heads.get(message, "ready"):
+                found[message] = head
+        self.heads = {name: head for name, head in (self.heads | found).items() if head != "ready"}
+        return found
+
+    def is_too_early(self, message: str, fence_us: int) -> bool:
+        """True if a message of one of its lanes started less than the interval of that lane before."""
+        record = self.records.get(message, {})
+        lines = record.get("lanes", "").split("\n")
+        if not lines[-1].startswith(keys.PACED) or "stopped" in record:
+            return False
+        for lane, interval_ms in zip(lines, lines[-1][1:].split(" "), strict=False):
+            if self.starts_ms.get(lane, 0.0) + float(interval_ms) > fence_us / 1000 + ABOUT_MS:
+                return True
+        return False
+
+    def started(self, message: str, fence_us: int, *, never: bool = False) -> None:
+        for lane in self.lanes_of(message):
+            self.starts_ms[lane] = 0.0 if never else fence_us / 1000
 
     def lane(self, key: str) -> list[str]:
         found = self.zsets[keys.LANE + key]
@@ -111,7 +173,13 @@ class Mirror:
             self.records.setdefault(message, {}).update(zip(fields[::2], fields[1::2], strict=True))
             self.changed.add(message)
 
+    def _hsetnx(self, key: str, name: str, _: str) -> None:
+        if key == keys.PAUSED:
+            self.paused.add(name.removeprefix("lane:"))
+
     def _hdel(self, key: str, *fields: str) -> None:
+        if key == keys.PAUSED:
+            self.paused -= {name.removeprefix("lane:") for name in fields}
         record = self.records.get(key.removeprefix(keys.MESSAGE), {}) if key.startswith(keys.MESSAGE) else {}
         for each in fields:
             record.pop(each, None)
@@ -136,20 +204,39 @@ class Mirror:
 
     def _zadd(self, key: str, *entries: str) -> None:
         found = self.zsets[key]
+        self._note_timers(key, entries[1::2])
         for score, member in zip(entries[::2], entries[1::2], strict=True):
             found[member] = float(score)
         self._touch(key, *entries[1::2])
 
+    def _zincrby(self, key: str, by: str, member: str) -> None:
+        found = self.zsets[key]
+        found[member] = found.get(member, 0.0) + float(by)
+        for lane in self.lanes_of(member) if key == keys.LEASES else [member] if key == keys.PACES else []:
+            self.starts_ms[lane] = self.starts_ms.get(lane, 0.0) + float(by)  # a simulation lets time pass
+
+    def _zremrangebyscore(self, key: str, _: str, most: str) -> None:
+        found = self.zsets[key] if key == keys.PACES else {}
+        for member in [each for each, score in found.items() if score <= float(most)]:
+            del found[member]
+
     def _zrem(self, key: str, *members: str) -> None:
+        self._note_timers(key, members)
         for member in members:
             self.zsets[key].pop(member, None)
         self._touch(key, *members)
+
+    def _note_timers(self, key: str, members: Sequence[str]) -> None:
+        for member in members if key == keys.TIMERS else ():
+            self.old_timers.setdefault(member, member in self.zsets[key])
 
     def _touch(self, zset: str, *members: str) -> None:
         if zset.startswith(keys.LANE):
             self.moved.add(zset.removeprefix(keys.LANE))
         elif zset in INDEXES:
             self.changed.update(members)
+        elif zset == keys.TIMERS:
+            self.timed.update(members)
 
     def _lpush(self, key: str, *values: str) -> None:
         for value in values:

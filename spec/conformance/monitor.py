@@ -30,7 +30,9 @@ local found, queues = {}, {}
 local function add(key, kind, value) found[#found + 1] = { key, kind, value } end
 for _, key in ipairs(redis.call('KEYS', 'lanes:*')) do
   local kind = redis.call('TYPE', key).ok
-  if kind == 'hash' and string.find(key, '^lanes:message:') then
+  if key == 'lanes:paused' then
+    add(key, kind, redis.call('HGETALL', key))
+  elseif kind == 'hash' and string.find(key, '^lanes:message:') then
     add(key, kind, redis.call('HGETALL', key))
     queues[redis.call('HGET', key, 'queue') or ''] = true
   elseif kind == 'zset' then

@@ -13,8 +13,9 @@ from spec.conformance.mirror import Abstract, Mirror
 from spec.conformance.monitor import Call
 from spec.tlc import Answer, check
 
-GONE: Abstract = ("none", "", 0, False, False, False, False)
-_CHECKED_FENCE = ("settle", "release", "died", "delay", "bury", "renew")
+GONE: Abstract = ("none", "", 0, False, False, False, False, 1, False, False, False, "")
+_CHECKED_FENCE = ("settle", "release", "died", "delay", "bury", "renew", "shield", "unshield")
+_REMEMBERED = ("append", "group", "hold", "malformed", "remember")
 _INDEXES = ("ready", "leases", "delayed", "dead")
 
 
@@ -28,6 +29,7 @@ class Step:
     is_last: bool = False
     records: dict[str, Abstract] = field(default_factory=dict)
     lanes: dict[str, list[str]] = field(default_factory=dict)
+    timers: dict[str, bool] = field(default_factory=dict)
 
 
 class Piece:
@@ -43,6 +45,8 @@ class Piece:
         self.lanes: dict[str, list[str]] = {}
         self.keys: dict[str, tuple[str, ...]] = {}
         self.holders: dict[str, str] = {}
+        self.heads = dict(mirror.heads)
+        self.timers: dict[str, bool] = {}
         self.seen: dict[str, bool] = {}
         self.fences: defaultdict[str, set[int]] = defaultdict(set)
 
@@ -56,38 +60,77 @@ class Piece:
 
     def add(self, at: int, call: Call, events: Sequence[Event]) -> None:
         mirror = self._mirror
-        for event in filter(lambda event: event.message, events):
-            if event.what in ("append", "malformed", "remember"):
-                self.seen.setdefault(event.message, self._has_seen(event.message))
-            for key in event.lanes:
-                for each in mirror.save_lane(key):
-                    mirror.save(each)
-            mirror.save(event.message, event.lanes)
+        self._save(events)
         self.calls.append((at, call))
         covers = [self._covers(event) for event in events]
+        self._note_starts(events)
+        leased = self._leased_groups() if "group" in covers else []
         self.apply(call)
+        covers = [
+            self._joined(event, leased) if name == "group" else name for event, name in zip(events, covers, strict=True)
+        ]
+        if kept := mirror.changed_heads(call.at_s * 1000):
+            for message in kept:
+                mirror.save(message)
+            events, covers = [Event("keep", kept=tuple(kept.items())), *events], ["keep", *covers]
         for message in mirror.changed:  # one that an unspecified call has added
             if not mirror.old_keys.get(message):
                 mirror.old_keys[message] = tuple(mirror.lanes_of(message))
+        self._add_steps([Step(event, at, name) for event, name in zip(events, covers, strict=True)], at)
+
+    def _save(self, events: Iterable[Event]) -> None:
+        """What the events concern, as it is before them."""
+        for event in events:
+            if event.what in _REMEMBERED:
+                self.seen.setdefault(event.message, self._has_seen(event.message))
+            for key in event.lanes:
+                for each in self._mirror.save_lane(key):
+                    self._mirror.save(each)
+            if event.message:
+                self._mirror.save(event.message, event.lanes)
+
+    def _add_steps(self, steps: list[Step], at: int) -> None:
+        """With what Redis has after them. A call that changes nothing, and stands for no event, is no step."""
+        mirror = self._mirror
         records = {message: mirror.abstract(message) for message in mirror.changed}
         lanes = {key: mirror.lane(key) for key in mirror.moved}
-        if not events and all(mirror.old.get(each, GONE) == found for each, found in records.items()) and not lanes:
+        timers = {timer: timer in mirror.zsets[keys.TIMERS] for timer in mirror.timed}
+        is_same = all(mirror.old.get(each, GONE) == found for each, found in records.items())
+        if not steps and is_same and not lanes and not timers:
             return
-        steps = [Step(event, at, name) for event, name in zip(events, covers, strict=True)]
         last = (steps or [Step(Event("nothing"), at, "nothing")])[-1]
-        self.steps += [*steps[:-1], Step(last.event, at, last.covers, True, records, lanes)]
+        self.steps += [*steps[:-1], Step(last.event, at, last.covers, True, records, lanes, timers)]
+
+    def _leased_groups(self) -> list[str]:
+        records = self._mirror.records.items()
+        return [name for name, record in records if "group" in record and record.get("state") == "leased"]
+
+    def _joined(self, event: Event, leased: Iterable[str]) -> str:
+        """What an append with a group has done: begun a group, joined one, or interrupted the run of one."""
+        records = self._mirror.records
+        if event.message in records:
+            return "group"
+        return "interrupt" if any("open" in records.get(name, {}) for name in leased) else "join"
+
+    def _note_starts(self, events: Iterable[Event]) -> None:
+        """Of the rates of lanes. A release of a message that never started takes its start back."""
+        for event in events:
+            if event.what == "lease":
+                self._mirror.started(event.message, int(event.fence))
+            elif event.what in ("release", "reconcile"):
+                self._mirror.started(event.message, 0, never=True)
 
     def _has_seen(self, message: str) -> bool:
         scope, _, number = message.rpartition(":")
         return self._mirror.has_seen(scope, int(number))
 
     def _covers(self, event: Event) -> str:
-        if event.what == "adopt":
+        if not event.message:
             return event.what
         state, fence, *_ = self._mirror.abstract(event.message)
         if event.what in _CHECKED_FENCE and (state, fence) != ("leased", event.fence):
             return f"stale {event.what}"
-        return "seen" if event.what == "append" and self._has_seen(event.message) else event.what
+        return "seen" if event.what in ("append", "group") and self._has_seen(event.message) else event.what
 
     def apply(self, call: Call) -> None:
         self._mirror.forget()
@@ -102,6 +145,7 @@ class Piece:
         mirror = self._mirror
         self.records, self.lanes = mirror.old, mirror.old_lanes
         self.keys, self.holders = mirror.old_keys, mirror.holders
+        self.timers = mirror.old_timers
         return self
 
     def from_call(self, stuck: int) -> Piece:
@@ -111,12 +155,15 @@ class Piece:
         piece.records, piece.lanes, piece.keys = dict(self.records), dict(self.lanes), self.keys
         piece.holders, piece.fences = self.holders, self.fences
         piece.seen, piece.max_deaths = dict(self.seen), self.max_deaths
+        piece.heads, piece.timers = dict(self.heads), dict(self.timers)
         for step in self.steps:
             if step.at == at:
                 break
             piece.records |= step.records
             piece.lanes |= step.lanes
-            piece.seen |= {step.event.message: True} if step.event.what in ("append", "remember") else {}
+            piece.heads |= dict(step.event.kept)
+            piece.timers |= step.timers
+            piece.seen |= {step.event.message: True} if step.event.what in _REMEMBERED else {}
         piece.steps = [step for step in self.steps[: stuck + 1] if step.at == at]
         return piece
 
@@ -127,6 +174,10 @@ class _Names:
     def __init__(self, piece: Piece) -> None:
         self.messages = sorted(piece.records)
         self.lanes = sorted({key for found in piece.keys.values() for key in found} | set(piece.lanes))
+        self.timers = sorted(
+            {*piece.timers, *(each for step in piece.steps for each in (step.event.timer, *step.timers))}
+        )
+        self.groups = ["", *sorted({step.event.group for step in piece.steps} | self._groups_in(piece) - {""})]
         workers = {step.event.worker for step in piece.steps} | set(piece.holders.values())
         self.workers = sorted(workers - {""})
         self._message = {name: n for n, name in enumerate(self.messages, 1)}
@@ -136,6 +187,17 @@ class _Names:
         for name, record in piece.records.items():
             given = piece.fences[name] | ({int(record[1])} if record[1] else set())
             self._fence[name] = sorted(given)
+
+    @staticmethod
+    def _groups_in(piece: Piece) -> set[str]:
+        of_steps = (record for step in piece.steps for record in step.records.values())
+        return {record[-1] for record in (*piece.records.values(), *of_steps)}
+
+    def timer(self, name: str) -> int:
+        return self.timers.index(name) + 1 if name else 0
+
+    def group(self, name: str) -> int:
+        return self.groups.index(name)
 
     def message(self, name: str) -> int:
         return self._message.get(name, 0)
@@ -173,6 +235,13 @@ def _module(piece: Piece, names: _Names) -> str:
         "died": _tuple(record[2] for record in of_messages),
         "holder": _tuple(names.worker(piece.holders.get(name, "")) for name in names.messages),
         "lane": _tuple(_tuple(map(names.message, piece.lanes.get(key, ()))) for key in names.lanes),
+        "heads": _tuple(f'"{piece.heads.get(name, "ready")}"' for name in names.messages),
+        "timers": _set(names.timer(name) for name, is_set in piece.timers.items() if is_set),
+        "size": _tuple(record[7] for record in of_messages),
+        "open": _tuple(str(record[8]).upper() for record in of_messages),
+        "stopped": _tuple(str(record[9]).upper() for record in of_messages),
+        "shielded": _tuple(str(record[10]).upper() for record in of_messages),
+        "group": _tuple(names.group(record[11]) for record in of_messages),
         "seen": _set(names.message(name) for name in names.messages if piece.seen.get(name)),
         **{
             index: _set(names.message(name) for name in names.messages if piece.records[name][3 + i])
@@ -196,7 +265,11 @@ def _event(step: Step, names: _Names) -> str:
     event = step.event
     records = (
         _tuple(
-            [names.message(name), f'"{r[0]}"', names.fence(name, r[1]), r[2], *(str(each).upper() for each in r[3:])]
+            [
+                *(names.message(name), f'"{r[0]}"', names.fence(name, r[1]), r[2]),
+                *(str(each).upper() for each in r[3:-1]),
+                names.group(r[-1]),
+            ]
         )
         for name, r in step.records.items()
         if names.message(name)
@@ -207,6 +280,15 @@ def _event(step: Step, names: _Names) -> str:
         "message": names.message(event.message),
         "fence": names.fence(event.message, event.fence),
         "worker": names.worker(event.worker),
+        "key": names.lane(event.lanes[0]) if event.lanes else 0,
+        "group": names.group(event.group),
+        "most": event.most,
+        "interrupts": str(event.interrupts).upper(),
+        "timer": names.timer(event.timer),
+        "isAllowed": str(event.is_allowed).upper(),
+        "unstoppable": _set(names.message(name) for name in event.unstoppable if names.message(name)),
+        "kept": _tuple(_tuple([names.message(name), f'"{head}"']) for name, head in event.kept if names.message(name)),
+        "timers": _tuple(_tuple([names.timer(t), str(is_set).upper()]) for t, is_set in step.timers.items()),
         "isLast": str(step.is_last).upper(),
         "records": _tuple(records),
         "lanes": _tuple(lanes),
@@ -226,7 +308,7 @@ def _config(names: _Names, max_deaths: int, *, judges: bool) -> str:
   Nobody = 0
   MaxDeaths = {max_deaths}
   Crashes = 0 Freezes = 0 Losses = 0 Repeats = 0 Returns = 0 Replays = 0
-  Without = {{}}
+  Without = {{}} TimerMessages = {{}} Most = 1 Interrupts = FALSE Steers = FALSE Stops = 0
 SPECIFICATION TraceSpec
 INVARIANT StartIsSound
 INVARIANT NotShown
@@ -251,8 +333,10 @@ def both_states(piece: Piece, stuck: int) -> list[str]:
 
 
 def _shown(record: Abstract) -> str:
-    state, fence, died, *_ = record
-    return f"{state}, fence {fence or 'none'}, died {died}"
+    state, fence, died, *_, size, is_open, is_stopped, is_shielded, _ = record
+    flags = {"open": is_open, "stopped": is_stopped, "shielded": is_shielded}
+    more = [f"{size} messages"] * (size != 1) + [name for name, is_set in flags.items() if is_set]
+    return ", ".join([state, f"fence {fence or 'none'}", f"died {died}", *more])
 
 
 def _expected(call: Piece) -> dict[str, str]:

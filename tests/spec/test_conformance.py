@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from celery_lanes.embedded_server import Server
-from celery_lanes.protocol import NewMessage, Store, connect, keys, scripts
+from celery_lanes.protocol import Group, NewMessage, Paced, Shielded, Store, connect, keys, scripts
 from celery_lanes.protocol.verbs import Leased
+from chaos.simulation.world import World, steps
 from spec.conformance.judge import ACTIONS, Report, judge
 from spec.conformance.monitor import Recorder
 
@@ -24,14 +25,17 @@ Scenario = Callable[[Store], None]
 @pytest.fixture
 def judged(redis_url: str, server: Server, tmp_path: Path) -> Callable[[Scenario], Report]:
     def run(scenario: Scenario) -> Report:
-        recorder = Recorder(server.port, tmp_path)
+        with connect(redis_url) as client:
+            client.flushall()
+        folder = tmp_path / str(len([*tmp_path.iterdir()]))
+        recorder = Recorder(server.port, folder)
         recorder.start()
         assert recorder.started.wait(STARTS_WITHIN_S)
         with connect(redis_url) as client:
             client.script_flush()  # so that the scripts are loaded while it records
             scenario(Store(client))
         recorder.end()
-        return judge(tmp_path)
+        return judge(folder)
 
     return run
 
@@ -109,7 +113,8 @@ def test_the_scripts_conform_to_the_specification(judged: Callable[[Scenario], R
     report = judged(a_life_of_messages)
     assert report.divergence == ""
     assert not report.not_specified
-    assert set(ACTIONS) - set(report.covered) <= {"died", "killer"}
+    of_core = ACTIONS[: ACTIONS.index("group")]
+    assert set(of_core) - set(report.covered) <= {"died", "killer"}
 
 
 def test_a_killer_is_buried_as_specified(judged: Callable[[Scenario], Report]) -> None:
@@ -138,3 +143,103 @@ def test_a_stale_settle_that_takes_effect_is_named_with_its_step_and_both_states
     in_redis, specified = text.split("1:1\n  before ")[1].splitlines()[1:3]
     assert in_redis.split() == ["then", "in", "Redis", "none,", "fence", "none,", "died", "0"]
     assert "leased, the fence it had" in specified
+
+
+def test_a_simulated_run_conforms_and_covers_the_refinements(judged: Callable[[Scenario], Report]) -> None:
+    def scenario(store: Store) -> None:
+        world = World(store)
+        for step in steps(1, 3000):
+            world.do(step)
+
+    report = judged(scenario)
+    assert report.divergence == ""
+    assert set(report.covered) >= {
+        "join",
+        "stop",
+        "shield",
+        "gather",
+        "set",
+        "fire",
+        "cancel",
+        "hold",
+        "unhold",
+        "pause",
+    }
+
+
+TALK = Group("talk", 60_000, 60_000, 5)
+
+
+def cancelled_timer(store: Store) -> None:
+    store.schedule(NewMessage("t", "q", "body", ["a"]), "me", "x", in_ms=60_000)
+    store.cancel("me", "x")
+
+
+def message_behind_a_running_group(store: Store) -> None:
+    store.append([message(1, "a")._replace(group=TALK)])
+    store.client.zadd(keys.COLLECTING, {"1:1": 1})
+    leased(store)
+    store.append([message(2, "a")._replace(group=TALK)])
+
+
+def message_behind_an_interruptible_run(store: Store) -> None:
+    group = TALK._replace(interrupts=True)
+    store.append([message(1, "a")._replace(group=group)])
+    store.client.zadd(keys.COLLECTING, {"1:1": 1})
+    (run,) = leased(store)
+    assert store.shield(run.id, run.fence, shielded=True) is Shielded.DONE
+    store.append([message(2, "a")._replace(group=group)])
+
+
+def stopped_run(store: Store) -> None:
+    store.append([message(1, "a")])
+    leased(store)
+    store.append([message(2, "a")._replace(stops=True)])
+
+
+def number_above_a_held_one(store: Store) -> None:
+    store.append([message(1, "a")], hold_ms=60_000)
+    store.append([message(3, "a")], hold_ms=60_000)
+    store.client.delete(keys.MISSING + "1")  # as if the gap were too old for newer messages
+    store.append([message(4, "a")], hold_ms=60_000)
+
+
+def paused_lane(store: Store) -> None:
+    store.append([message(1, "a")])
+    store.pause("lane", "a")
+
+
+def start_within_the_interval_of_a_rate(store: Store) -> None:
+    store.append([message(1, Paced("a", "1/h")), message(2, Paced("a", "1/h"))])
+    settle(store, *leased(store))
+    leased(store)
+
+
+#: A guard of the scripts, what replaces it, a scenario that needs it, and the event that is then no step.
+FAULTS = [
+    ("local was_set = redis.call('ZREM', TIMERS, timer)", "local was_set = 1", cancelled_timer, "cancel"),
+    ("if fence and not open_ms then return false end", "", message_behind_a_running_group, "group 1:2"),
+    ("interrupts and not is_shielded and", "interrupts and", message_behind_an_interruptible_run, "group 1:2"),
+    ("if state == 'ready' then take_back(id, 'ready') else give_back(id) end", "", stopped_run, "append 1:2"),
+    ("return has_held(scope) and redis.call", "return false and redis.call", number_above_a_held_one, "append 1:4"),
+    ("local first = what == 'lane' and", "local first = false and", paused_lane, "pause"),
+    ("started_ms + interval_ms > now_ms", "false", start_within_the_interval_of_a_rate, "lease 1:2"),
+]
+
+
+@pytest.mark.parametrize(
+    ("guard", "without", "scenario", "event"), FAULTS, ids=lambda each: getattr(each, "__name__", "")
+)
+def test_a_guard_that_is_missing_is_named_with_its_step(
+    judged: Callable[[Scenario], Report],
+    changed_lua: Callable[[str, str], None],
+    guard: str,
+    without: str,
+    scenario: Scenario,
+    event: str,
+) -> None:
+    assert judged(scenario).divergence == ""
+    changed_lua(guard, without)
+    text = judged(scenario).divergence
+    assert f"The event: {event}" in text
+    assert "The commands before it, and it:" in text
