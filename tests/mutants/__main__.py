@@ -1,5 +1,9 @@
 """`make mutants`: make each change in a copy of the repository, run the tests there, and report which test noticed it.
 
+With --conformance, the changes of scripts are judged by a simulated run instead of by tests: that it breaks a promise
+(chaos/simulation), or that a call is no step of the specification (spec/). Those that survive are explained in
+docs/verification.md.
+
 Fails if a change survives. The tests that are most likely to notice a change run first, and a run ends with the first
 failure. The embedded server is used without the exhaustive tests, as in `make test`.
 """
@@ -14,12 +18,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 
-from tests.mutants.changes import CHANGES, Change
+from tests.mutants.changes import CHANGES, IN_LUA, Change
 from tests.support import ROOT
 
 #: Tests in the order in which they run, until one fails. Paths, and an expression of marks.
@@ -30,6 +35,9 @@ STAGES = (
     (("tests/lanes",), ALL),
     (("tests/pipeline",), ALL),
 )
+#: Two runs with other seeds reach what one does not.
+SIMULATED = [("--conformance", "--steps", "3000", "--seed", seed) for seed in ("1", "2")]
+NOTICED = re.compile(r"^(?:The event: .*|PromiseBrokenError: .*|ResponseError: .*)$", re.MULTILINE)
 PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider")
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
@@ -38,10 +46,16 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these changes, by a part of their names")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at a time; default: all processors")
+    parser.add_argument("--conformance", action="store_true", help="simulate and compare with the specification")
     chosen = parser.parse_args(arguments)
-    changes = [each for each in CHANGES if not chosen.names or any(name in each.name for name in chosen.names)]
+    killer_of = simulated if chosen.conformance else killed_by
+    changes = [
+        each
+        for each in (IN_LUA if chosen.conformance else CHANGES)
+        if not chosen.names or any(name in each.name for name in chosen.names)
+    ]
     with ThreadPoolExecutor(chosen.jobs) as threads:
-        killers = list(threads.map(reported, changes))
+        killers = list(threads.map(partial(reported, killer_of), changes))
     survivors = [change.name for change, killer in zip(changes, killers, strict=True) if not killer]
     print(f"{len(changes) - len(survivors)} of {len(changes)} changes were noticed")
     for name in survivors:
@@ -49,21 +63,16 @@ def main(arguments: Sequence[str]) -> int:
     return 1 if survivors or not changes else 0
 
 
-def reported(change: Change) -> str:
+def reported(killer_of: Callable[[Change], str], change: Change) -> str:
     begun = time.monotonic()
-    killer = killed_by(change)
+    killer = killer_of(change)
     print(f"{change.name}: {killer or 'SURVIVED'} ({time.monotonic() - begun:.0f} s)", flush=True)
     return killer
 
 
 def killed_by(change: Change) -> str:
     """The first test that fails with the change; empty if all pass."""
-    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-        for name in tracked():
-            target = Path(folder, name)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, target)
-        change.make(Path(folder))
+    with changed_copy(change) as folder:
         for paths, marks in STAGES:
             command = [*PYTEST, "-m", marks, *paths]
             ended = subprocess.run(
@@ -74,6 +83,31 @@ def killed_by(change: Change) -> str:
             if ended.returncode != 0:
                 raise RuntimeError(f"{change.name}: pytest ended with {ended.returncode}\n{ended.stdout}{ended.stderr}")
     return ""
+
+
+def simulated(change: Change) -> str:
+    """What a simulated run shows of the change; empty if nothing."""
+    with changed_copy(change) as folder:
+        for options in SIMULATED:
+            command = (sys.executable, "-m", "chaos.simulation", *options)
+            ended = subprocess.run(
+                command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False
+            )
+            if ended.returncode != 0:
+                found = NOTICED.search(ended.stdout)
+                return found[0] if found else ended.stderr.strip().rpartition("\n")[2]
+    return ""
+
+
+@contextmanager
+def changed_copy(change: Change) -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        for name in tracked():
+            target = Path(folder, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, target)
+        change.make(Path(folder))
+        yield folder
 
 
 @cache
