@@ -24,7 +24,7 @@ MayGive(m, l) ==
 Give == \E m \in Messages, l \in Limits :
   /\ MayGive(m, l)
   /\ permits' = [permits EXCEPT ![l] = @ \cup {m}]
-  /\ UNCHANGED vars
+  /\ UNCHANGED coreVars
 
 \* A message keeps its permits while it is ready or leased.
 Keep == permits' = [l \in Limits |->
@@ -36,9 +36,9 @@ Undisturbed ==
   \/ /\ \/ AppendNext \/ Confirm \/ FetchKiller \/ Arrive \/ Elapse \/ Sweep
         \/ \E w \in Workers : Admitted(w) \/ Complete(w) \/ KeepAlive(w) \/ FindUnknown(w) \/ Start(w)
      /\ Keep
-LimitsInit == Init /\ permits = [l \in Limits |-> None]
-LimitsNext == Undisturbed \/ (Faults /\ Keep)
-LimitsSpec == LimitsInit /\ [][LimitsNext]_<<vars, permits>>
+LimitsInit == CoreInit /\ permits = [l \in Limits |-> None]
+LimitsNext == UNCHANGED heads /\ (Undisturbed \/ (Faults /\ Keep))
+LimitsSpec == LimitsInit /\ [][LimitsNext]_<<coreVars, permits>>
 
 \* Never more than may run; a permit is that of one message, whatever its workers do.
 AtMost == \A l \in Limits :

@@ -50,6 +50,7 @@ def changed_lua(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str]
         scripts.script.cache_clear()
 
     def change(old: str, new: str) -> None:
+        assert any(old in path.read_text() for path in Path(scripts.__file__).parent.rglob("*.lua")), old
         monkeypatch.setattr(scripts, "_read", lambda name, package: read(name, package).replace(old, new))
         forget()
 
@@ -222,7 +223,7 @@ FAULTS = [
     ("interrupts and not is_shielded and", "interrupts and", message_behind_an_interruptible_run, "group 1:2"),
     ("if state == 'ready' then take_back(id, 'ready') else give_back(id) end", "", stopped_run, "append 1:2"),
     ("return has_held(scope) and redis.call", "return false and redis.call", number_above_a_held_one, "append 1:4"),
-    ("local first = what == 'lane' and", "local first = false and", paused_lane, "pause"),
+    ("if first then hold_back(first) end", "", paused_lane, "pause"),
     ("started_ms + interval_ms > now_ms", "false", start_within_the_interval_of_a_rate, "lease 1:2"),
 ]
 
