@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install lock dist run bot-api test test-quick test-all test-core test-oldest mutants spec check chaos simulate power-failure bench bench-all screenshots docs containers
+.PHONY: install lock dist run bot-api test test-quick test-all test-core test-oldest mutants spec check chaos simulate power-failure bench bench-all referee screenshots docs containers
 
 # pip prints either five lines for each of a hundred packages, or nothing for minutes.
 SHELL := /bin/bash
@@ -130,6 +130,12 @@ bench: install
 # Every row, at greater sizes; takes hours.
 bench-all: install
 	$(BIN)/python -m bench --all $(ARGS)
+
+# Ordered processing per key by several systems, under the same load and the same kills (docs/comparison.md). Installs each
+# into an environment of its own. Takes less than half an hour; ARGS="--system huey --row '1 key'" for a part, ARGS=--full
+# for the published figures.
+referee: install
+	$(BIN)/python -m bench.ordered $(ARGS)
 
 # The documentation as a site, in .data/site, with every link checked; ARGS=serve shows it while you write. Then fails if
 # its figures are older than the code that they measure. Measuring takes hours, so FIGURES="--grace-days 14" in CI.

@@ -108,6 +108,14 @@ class BenchProcess:
         if code != 0:
             raise BenchFailedError(f"{self.name} stopped with code {code}: {self._log_end()}")
 
+    def wait(self, within_s: float) -> int:
+        """Its exit code. Raises BenchFailedError if it runs longer."""
+        try:
+            return self._process.wait(within_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BenchFailedError(f"{self.name} took longer than {within_s:.0f} s: {self._log_end()}") from None
+
     def kill(self) -> None:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)

@@ -24,7 +24,7 @@ def describe(harness: Harness) -> dict[str, Any]:
     with harness.server("machine") as url, Redis.from_url(url) as client:
         server = client.info("server")
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "processors": os.cpu_count(),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
@@ -57,7 +57,7 @@ def commit() -> str:
         return ""
 
 
-def _processor() -> str:
+def processor() -> str:
     try:
         known = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -6,6 +6,7 @@ project's environment. The dependencies of these packages are not pinned.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -46,14 +47,25 @@ def node(name: str, packages: Sequence[str]) -> Path:
     return home / "node_modules"
 
 
+def debian(package: str, program: str) -> None:
+    """Installs a Debian package if the program is missing and we are root; its service is not started."""
+    if Path(program).exists():
+        return
+    if os.getuid() or shutil.which("apt-get") is None:
+        raise BenchFailedError(f"needs Debian's {package}: apt-get install {package}, or leave it out")
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    _run(package, ["apt-get", "update", "-qq"])
+    _run(package, ["apt-get", "install", "-y", "-qq", "--no-install-recommends", package], quiet)
+
+
 def _home(name: str, packages: Sequence[str]) -> Path:
     """A different list of packages gets a different directory."""
     return FETCHED / f"{name}-{sha256(' '.join(packages).encode()).hexdigest()[:8]}"
 
 
-def _run(name: str, command: list[str]) -> None:
+def _run(name: str, command: list[str], environment: dict[str, str] | None = None) -> None:
     try:
-        ran = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_WITHIN_S)
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_WITHIN_S, env=environment)
     except subprocess.TimeoutExpired:
         raise BenchFailedError(f"fetching {name} took too long: {' '.join(command)}") from None
     if ran.returncode:
