@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 SLOTS, WORKERS = 16, 2
 
 #: In this order in every table.
-NAMES = ("celery_lanes", "stock_celery", "celery_rabbitmq", "dramatiq", "taskiq", "huey", "procrastinate")
+NAMES = ("celery_lanes", "stock_celery", "celery_rabbitmq", "dramatiq", "taskiq", "huey", "procrastinate", "dbos")
 #: Systems that people ask for and that do not take part, with the reason.
 ABSENT: Mapping[str, str] = {
     "Temporal": "the registries have its development server only, on SQLite, which warns that it is not for production",

@@ -1,0 +1,15 @@
+"""Publishes the plan; `enqueue` returns when PostgreSQL has committed the workflow."""
+
+import referee
+from app import QUEUE, WORKFLOW, config
+from dbos import DBOSClient
+
+client = DBOSClient(system_database_url=config["system_database_url"])
+
+
+def publish(key: str, number: int, work_ms: int, fails: int) -> None:
+    options = {"queue_name": QUEUE, "workflow_name": WORKFLOW, "queue_partition_key": key}
+    client.enqueue(options, key, number, work_ms, fails)
+
+
+referee.produce(lambda: publish)
