@@ -20,7 +20,17 @@ HERE = Path(__file__).resolve().parent
 SLOTS, WORKERS = 16, 2
 
 #: In this order in every table.
-NAMES = ("celery_lanes", "stock_celery", "celery_rabbitmq", "dramatiq", "taskiq", "huey", "procrastinate", "dbos")
+NAMES = (
+    "celery_lanes",
+    "stock_celery",
+    "celery_rabbitmq",
+    "dramatiq",
+    "taskiq",
+    "huey",
+    "procrastinate",
+    "dbos",
+    "bullmq",
+)
 #: Systems that people ask for and that do not take part, with the reason.
 ABSENT: Mapping[str, str] = {
     "Temporal": "the registries have its development server only, on SQLite, which warns that it is not for production",
