@@ -30,6 +30,7 @@ NAMES = (
     "procrastinate",
     "dbos",
     "bullmq",
+    "groupmq",
 )
 #: Systems that people ask for and that do not take part, with the reason.
 ABSENT: Mapping[str, str] = {
