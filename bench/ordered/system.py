@@ -31,6 +31,7 @@ NAMES = (
     "dbos",
     "bullmq",
     "groupmq",
+    "restate",
 )
 #: Systems that people ask for and that do not take part, with the reason.
 ABSENT: Mapping[str, str] = {

@@ -1,0 +1,1 @@
+require("./service.cjs").serve(Number(process.env.REFEREE_WORKER));
