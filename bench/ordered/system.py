@@ -32,6 +32,7 @@ NAMES = (
     "bullmq",
     "groupmq",
     "restate",
+    "nats",
 )
 #: Systems that people ask for and that do not take part, with the reason.
 ABSENT: Mapping[str, str] = {
