@@ -15,7 +15,7 @@ from tests.docs.pages import PAGES, ROOT, Block, anchors, blocks, links, section
 
 #: A rate, a multiple or a quantile: a measured figure.
 MEASURED = re.compile(r"\d/s\b|\d ×|\bp99\b|[Mm]edian")
-MEASURES = re.compile(r"make (bench|chaos)|ARGS=\"--only|bench\.md|\bchatlanes lanes")
+MEASURES = re.compile(r"make (bench|chaos|referee)|ARGS=\"--only|bench\.md|\bchatlanes lanes")
 
 #: The entry points of a clone are not installed: a page that imports more of them than there is must fail.
 OURS = {"celery_lanes", "chatlanes", "chatlanes_sandbox", "tasks", "poller", "settings"}
