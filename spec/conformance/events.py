@@ -394,5 +394,6 @@ _EVENTS: dict[str, Callable[[Verb, Mirror], list[Event]]] = {
     "pause": lambda verb, mirror: [Event("pause")],
     "resume": lambda verb, mirror: [Event("resume")],
     "advance": lambda verb, mirror: _entered(verb),
+    "adopt": lambda verb, mirror: _entered(verb),
     "repair": lambda verb, mirror: [],
 }

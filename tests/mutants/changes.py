@@ -25,6 +25,54 @@ class Change:
 
 IN_LUA = (
     Change(
+        "an element that is moved into a lane stays in its list",
+        f"{LUA}/adopt.lua",
+        "if indexes[1] then redis.call('LREM'",
+        "if not indexes[1] then redis.call('LREM'",
+    ),
+    Change(
+        "the list loses an element that a worker has not taken",
+        f"{LUA}/adopt.lua",
+        "-redis.call('LLEN', KEYS[1])) - 1",
+        "-redis.call('LLEN', KEYS[1]))",
+    ),
+    Change(
+        "a copy of a timer replaces it",
+        f"{LUA}/adopt.lua",
+        "if timer ~= '' and redis.call('ZSCORE', TIMERS, timer) then return KNOWN end",
+        "",
+    ),
+    Change(
+        "a message with an eta is moved into its lanes at once",
+        f"{LUA}/adopt.lua",
+        "tonumber(at_ms) > now_ms",
+        "tonumber(at_ms) < now_ms",
+    ),
+    Change(
+        "a message moves out before another one of its lane",
+        f"{LUA}/move_out.lua",
+        "  if not is_first_in_all(id, split(lanes)) then return 0 end\n",
+        "",
+    ),
+    Change(
+        "a message moves out while a worker has it",
+        f"{LUA}/move_out.lua",
+        "delayed = true }",
+        "delayed = true, leased = true }",
+    ),
+    Change(
+        "a timer that has fired moves out",
+        f"{LUA}/move_out.lua",
+        "  if not redis.call('ZSCORE', TIMERS, timer) then return 0 end\n",
+        "",
+    ),
+    Change(
+        "a message that has joined a group moves out without it",
+        f"{LUA}/move_out.lua",
+        "redis.call('GET', BODY .. id) ~= stored or",
+        "",
+    ),
+    Change(
         "a stopped message is stopped again",
         f"{LUA}/lib/joining.lua",
         "if stopped or is_unstoppable or",

@@ -1,6 +1,6 @@
 """The lanes in Redis: keys, Lua scripts, and the typed client that calls them. Imports neither Celery nor kombu."""
 
-from celery_lanes.protocol.admin_verbs import Loss
+from celery_lanes.protocol.admin_verbs import Adopted, Element, Leaving, Loss
 from celery_lanes.protocol.client import Store
 from celery_lanes.protocol.connection import Fate, PipelinedConnection, UnawaitedCommand, connect, connect_like
 from celery_lanes.protocol.data_loss import Witness, witness_of
@@ -51,6 +51,7 @@ from celery_lanes.protocol.verbs import (
 __all__ = [
     "MAX_DEATHS",
     "Add",
+    "Adopted",
     "Appended",
     "Argument",
     "Begun",
@@ -60,12 +61,14 @@ __all__ = [
     "Durability",
     "Durable",
     "DurableAppends",
+    "Element",
     "Fate",
     "Fetched",
     "Group",
     "Guard",
     "Kind",
     "Leased",
+    "Leaving",
     "Limited",
     "Loss",
     "Mode",

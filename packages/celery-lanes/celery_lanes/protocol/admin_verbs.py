@@ -1,15 +1,16 @@
-"""The verbs of people: dead letters, pauses, purges and losses of data. The command and the answer of each.
+"""The verbs of people: dead letters, pauses, purges, losses of data, moves of a backlog. Their commands and answers.
 
 Guarantees that each verb is one atomic step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from enum import Enum
 from typing import Literal, NamedTuple
 
-from celery_lanes.protocol.messages import problem_json
-from celery_lanes.protocol.scripts import Command, verb
+from celery_lanes.protocol.messages import NewMessage, append_row, problem_json, timer_key
+from celery_lanes.protocol.scripts import Argument, Command, verb
 from celery_lanes.protocol.verbs import History, history_of
 
 #: A script that processes more in one step would delay other clients.
@@ -92,3 +93,67 @@ def lose(known: History, found: History) -> Command[tuple[str, Loss]]:
 def acknowledge_losses() -> Command[list[Loss]]:
     """Marks every loss as seen by a person; returns those that were not marked before."""
     return verb("acknowledge", lambda records: [read_loss(record) for record in records])
+
+
+# -- moving in and out
+
+
+class Element(NamedTuple):
+    """An element of an ordinary list, as the list has it, and the message that it becomes: with `timer` (its owner and
+    its name) one that joins its lanes at `at_ms` since 1970.
+    """
+
+    stored: bytes
+    message: NewMessage
+    timer: tuple[str, str] | None = None
+    at_ms: int = 0
+
+
+class Adopted(Enum):
+    """What became of an element."""
+
+    NOT_THERE = 0  # it is not between the indexes, or somebody else has taken it
+    MOVED = 1
+    SCHEDULED = 2
+    KNOWN = 3  # removed, because a message or a timer with its id waits
+
+
+def adopt(name: str, elements: Iterable[Element], *, first: int, last: int) -> Command[list[Adopted]]:
+    """Moves elements of a list into lanes, the oldest one first: those between these indexes from its end (-1 is the
+    last one). Each element is in one of the two at any moment.
+
+    Raises PublishRefused for a message that a worker could not lease.
+    """
+
+    def row(element: Element) -> tuple[Argument, ...]:
+        id_, queue, stored, *_, lanes = append_row(element.message)
+        timer = timer_key(*element.timer) if element.timer else ""
+        return element.stored, timer, element.at_ms, id_, queue, stored, lanes
+
+    def read(answer: list[int]) -> list[Adopted]:
+        return [Adopted(each) for each in answer]
+
+    return verb("adopt", read, keys=[name], group=map(row, elements), first=first, last=last)
+
+
+class Leaving(NamedTuple):
+    """A message as it is stored, and the element that an ordinary list gets for it. `timer`: its owner and its name, if
+    it is one.
+    """
+
+    id: str
+    stored: bytes
+    element: bytes
+    timer: tuple[str, str] | None = None
+
+
+def move_out(name: str, messages: Iterable[Leaving]) -> Command[list[bool]]:
+    """Moves messages from their lanes to a list, the oldest one first: each is in one of the two at any moment. Returns
+    which were moved. Others are leased, wait behind those that stay, are groups, or have changed.
+    """
+
+    def read(answer: list[int]) -> list[bool]:
+        return [moved == 1 for moved in answer]
+
+    rows = [(each.id, timer_key(*each.timer) if each.timer else "", each.stored, each.element) for each in messages]
+    return verb("move_out", read, keys=[name], group=rows)

@@ -80,6 +80,8 @@ class Store:
     schedule = _method(timer_verbs.schedule)
     cancel = _method(timer_verbs.cancel)
     advance = _method(timer_verbs.advance)
+    adopt = _method(admin_verbs.adopt)
+    move_out = _method(admin_verbs.move_out)
     replay = _method(admin_verbs.replay)
     drop = _method(admin_verbs.drop)
     pause = _method(admin_verbs.pause)

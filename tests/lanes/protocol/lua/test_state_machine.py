@@ -20,12 +20,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from redis import Redis
 
 from celery_lanes.protocol import (
+    Adopted,
     CancelTimer,
     Delete,
+    Element,
     Fetched,
     Group,
     Kind,
     Leased,
+    Leaving,
     Limited,
     Move,
     MoveTimer,
@@ -199,6 +202,7 @@ class LanesMachine(RuleBasedStateMachine):
         self.settled: list[str] = []
         self.timers = 0  # set so far
         self.firings = 0  # of schedules so far
+        self.adoptions = 0
 
     # The verbs of workers and pollers.
 
@@ -446,6 +450,48 @@ class LanesMachine(RuleBasedStateMachine):
         if is_first:
             self.model.advance(owner, name, record, ids, lanes)
             self.appended.update(ids)
+        self.compare()
+
+    @rule(data=st.data(), lanes=some_lanes, count=st.integers(1, 3), minutes=some_minutes)
+    def adopt(self, data: st.DataObject, lanes: list[str], count: int, minutes: int) -> None:
+        """New messages, a copy of one that waits, and one that a worker takes first, move from a list."""
+        ids = [f"old {self.adoptions}.{number}" for number in range(count)]
+        self.adoptions += 1
+        waiting = [each for each in self.model.in_order() if each.state not in ("leased", "committing")]
+        copies = [self.draw(data, waiting).id] if waiting else []
+        at_ms = self.store.schedules()[0] + minutes * MINUTE_MS
+        elements = [
+            Element(
+                f"element {each}".encode(),
+                NewMessage(each, "q", f"body of {each}", lanes),
+                (f"task {each}", "eta") if number == 0 else None,
+                at_ms,
+            )
+            for number, each in enumerate([*ids, *copies, "taken"])
+        ]
+        for each in elements[:-1]:
+            self.client.lpush("old", each.stored)
+        waits = int(minutes > 0)
+        expected = [Adopted.MOVED] * count + [Adopted.KNOWN] * len(copies) + [Adopted.NOT_THERE]
+        if waits:
+            expected[0] = Adopted.SCHEDULED
+        assert self.store.adopt("old", elements, first=-len(elements), last=-1) == expected
+        self.model.adopt(ids, lanes, minutes)
+        self.appended.update(ids[waits:])
+        self.compare()
+
+    @rule(queue=st.sampled_from(QUEUES), count=st.integers(1, 4))
+    def move_out(self, queue: str, count: int) -> None:
+        """The first ones of a queue move to a list, unless they are with workers or behind others that stay."""
+        chosen = [each for each in self.model.in_order() if each.queue == queue and each.state != "buried"][:count]
+        stored = [self.client.get(keys.body(each.id)) or b"" for each in chosen]
+        leaving = [Leaving(each.id, body, each.id.encode()) for each, body in zip(chosen, stored, strict=True)]
+        moved = self.model.move_out(chosen)
+        assert self.store.move_out("old", leaving) == [each in moved for each in chosen]
+        assert self.client.lrange("old", 0, -1)[::-1] == [each.id.encode() for each in moved]
+        self.client.delete("old")
+        for each in moved:
+            self.settled += each.names
         self.compare()
 
     @rule(owner=an_owner, name=a_name)

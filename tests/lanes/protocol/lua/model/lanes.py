@@ -7,7 +7,7 @@ follows from their order. The model does not define the order of queues in a tur
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -609,6 +609,28 @@ class Model:
             limits = limits_of(lanes)
             self._queue(ModelMessage(message_id, "q", unique(lanes), 0, names=(message_id,), limits=limits))
             self.counts["appended"] += 1
+
+    def adopt(self, ids: Sequence[str], lanes: Iterable[str], minutes: int) -> None:
+        """New messages join the queue `q`. The first one has an eta."""
+        if minutes > 0:
+            timer = TimerState(f"task {ids[0]}", "eta", ids[0], minutes, tuple(lanes), "q", f"body of {ids[0]}")
+            self.schedule(timer)
+        for message_id in ids[int(minutes > 0) :]:
+            self._queue(ModelMessage(message_id, "q", unique(lanes), 0, names=(message_id,)))
+            self.counts["appended"] += 1
+
+    def move_out(self, items: Iterable[ModelMessage]) -> list[ModelMessage]:
+        """Returns which of these messages left their lanes."""
+        moved = []
+        for item in items:
+            before = [each for each in self.in_order() if each.seq < item.seq and each.state not in ("buried", "held")]
+            is_first = not {lane for each in before for lane in each.lanes} & set(item.lanes)
+            is_single = not item.group and len(item.names) == 1 and not item.has_turn and item.stopped is None
+            if is_first and is_single and item.state in ("queued", "delayed") and not item.journal.fields():
+                del self.items[item.id]
+                self.counts["settled"] += 1
+                moved.append(item)
+        return moved
 
     def hand_out(self, item: ModelMessage, holder: str) -> None:
         item.state, item.holder, item.minutes, item.graced = "leased", holder, LEASE_MINUTES, False
