@@ -44,6 +44,8 @@ class BotCommands(BotContext):
 
     @classmethod
     def extend(cls, group: Group) -> None:
+        for name in ("adopt", "move-out"):  # updates are in lanes from the first to the last
+            del group.commands[name]
         for each in (bots, broadcast, chat, schedules, send, sent):
             group.add_command(filled(each, cls.words))
         for name, command in (("pause", pause_chat), ("resume", resume_chat)):

@@ -48,6 +48,7 @@ ENDING = {
     "ServerFailedError",
     "ServerUnfit",
     "SettingsError",
+    "StaysError",
     "SimulatorFailedError",
     "StartError",
     "StorageInUseError",

@@ -145,7 +145,19 @@ def test_no_help_mentions_another_package(said: Said) -> None:
                 yield from leaves(found, (*path, name), app)
 
     paths = list(leaves(lanes, (), None))
-    own = {"acknowledge-loss", "check", "dead", "lane", "metrics", "pause", "resume", "status", "timers"}
+    own = {
+        "acknowledge-loss",
+        "adopt",
+        "check",
+        "dead",
+        "lane",
+        "metrics",
+        "move-out",
+        "pause",
+        "resume",
+        "status",
+        "timers",
+    }
     assert {path[0] for path in paths if path} == own
     for path in paths:
         text = said(*path, "--help").replace("two updates of --watch", "")
