@@ -96,6 +96,8 @@ class _Segment:
     def __init__(self, snapshot: Path, scripts: dict[str, Script], report: Report) -> None:
         self._mirror = Mirror.of(json.loads(snapshot.read_text()))
         self._path, self._scripts, self._report = snapshot.with_suffix(".monitor"), scripts, report
+        if first := next(calls_in(self._path), None):
+            self._mirror.changed_heads(first.at_s * 1000)
         self._piece = Piece(self._mirror)
 
     def pieces(self) -> Iterator[Piece]:
