@@ -85,9 +85,12 @@ def _conforms(store: Store, port: int, folder: Path, arguments: argparse.Namespa
     recorder.started.wait()
     broken = broken_by(store, steps(arguments.seed, arguments.steps))
     recorder.end()
+    if broken:
+        print(broken)  # noqa: T201
+        return 1
     report = judge(folder)
-    print("\n".join(filter(None, [*report.lines(), broken])))  # noqa: T201
-    return 1 if broken or report.divergence else 0
+    print("\n".join(report.lines()))  # noqa: T201
+    return 1 if report.divergence else 0
 
 
 def _arguments() -> argparse.Namespace:

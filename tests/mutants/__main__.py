@@ -35,9 +35,9 @@ STAGES = (
     (("tests/lanes",), ALL),
     (("tests/pipeline",), ALL),
 )
-#: Two runs with other seeds reach what one does not.
+#: Two runs with other seeds reach what one does not. One that breaks a promise is not compared with the specification.
 SIMULATED = [("--conformance", "--steps", "3000", "--seed", seed) for seed in ("1", "2")]
-NOTICED = re.compile(r"^(?:The event: .*|PromiseBrokenError: .*|ResponseError: .*)$", re.MULTILINE)
+NOTICED = re.compile(r"The event: .*|(?:PromiseBrokenError|ResponseError): .*")
 PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider")
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
