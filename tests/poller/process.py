@@ -9,7 +9,7 @@ from threading import Thread
 
 from tests.support.bot_api import TOKEN
 from tests.support.forks import python_environment, start
-from tests.support.outside import outside
+from tests.support.outside import IMPORTED, outside
 from tests.support.waiting import WITHIN_S, until
 
 
@@ -24,7 +24,8 @@ class RunningPoller:
         reading, writing = os.pipe()
         self._output = os.fdopen(reading, encoding="utf-8")
         with os.fdopen(writing, "wb") as output:
-            self._process = start([sys.executable, "-m", "chatlanes.poller", *arguments], directory, env, output)
+            command = [sys.executable, "-m", "chatlanes.poller", *arguments]
+            self._process = start(command, directory, env, output, IMPORTED)
         self._reading = Thread(target=self._read, daemon=True)
         self._reading.start()
 

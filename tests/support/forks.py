@@ -1,5 +1,5 @@
 """Starts a process of the project without the CPU seconds that its imports take: a server, which pytest starts once,
-has imported Celery and chatlanes, and forks itself.
+has imported Celery and more, and forks itself.
 
 The process is the same as one of `python -m`, except that these modules are imported already: no module of the project
 reads the environment when it is imported. A process for which something must precede an import (gevent, settings of
@@ -24,33 +24,34 @@ from typing import IO, Any
 
 from tests.support import ROOT
 
-MODULES = ("celery", "chatlanes", "chatlanes.poller")
-#: What a worker imports, except its app, bots, and the frameworks of bots.
+#: What a worker imports, except its app.
 CELERY = (
     *("celery.apps.worker", "celery.bin.celery", "celery.concurrency.prefork", "celery.concurrency.solo"),
     *("celery.concurrency.thread", "celery.events.state", "celery.worker.consumer", "kombu.transport.redis"),
     "celery_lanes",
 )
-#: The app of chatlanes acts in each worker of a process that has imported it.
-CHATLANES = (*CELERY, "chatlanes.__main__", "chatlanes.poller.__main__", "chatlanes.tasks.app")
 #: Variables that act when Python or an imported module starts.
 EARLY = ("PYTHON", "LD_", "OTEL_", "KOMBU_", "TZ")
 REQUEST_BYTES = 1_000_000
 
 
 def start(
-    command: Sequence[str], directory: Path, env: Mapping[str, str], output: IO[bytes]
+    command: Sequence[str], directory: Path, env: Mapping[str, str], output: IO[bytes], imported: tuple[str, ...]
 ) -> Forked | subprocess.Popen[bytes]:
-    """Starts a process that leads a session of its own, with its stdout and stderr in `output`."""
-    if _can_fork(command, env):
-        return Forked(command, directory, env, output)
+    """Starts a process that leads a session of its own, with its stdout and stderr in `output`. `imported` are the
+    modules that it has imported already if it is forked; `__main__` modules among them can be its command.
+    """
+    if _can_fork(command, env, imported):
+        return Forked(command, directory, env, output, imported)
     return subprocess.Popen(
         command, cwd=directory, env=env, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
     )
 
 
-def _can_fork(command: Sequence[str], env: Mapping[str, str]) -> bool:
-    if sys.platform != "linux" or tuple(command[:2]) != (sys.executable, "-m") or command[2] not in MODULES:
+def _can_fork(command: Sequence[str], env: Mapping[str, str], imported: tuple[str, ...]) -> bool:
+    if sys.platform != "linux" or tuple(command[:2]) != (sys.executable, "-m"):
+        return False
+    if command[2] != "celery" and f"{command[2]}.__main__" not in imported:
         return False
     return not {"gevent", "eventlet"} & set(command) and _early(env) == _early(_environment())
 
@@ -74,12 +75,18 @@ def python_environment(inherited: Mapping[str, str]) -> dict[str, str]:
 class Forked:
     """What the tests use of subprocess.Popen. The process leads a session of its own."""
 
-    def __init__(self, command: Sequence[str], directory: Path, env: Mapping[str, str], output: IO[bytes]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        directory: Path,
+        env: Mapping[str, str],
+        output: IO[bytes],
+        imported: tuple[str, ...],
+    ) -> None:
         request = {"module": command[2], "arguments": list(command[3:]), "cwd": str(directory), "env": dict(env)}
         self.returncode: int | None = None
         self._watch, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            imported = CHATLANES if "chatlanes" in " ".join(command[2:5]) else CELERY
             socket.send_fds(_server(imported), [json.dumps(request).encode()], [theirs.fileno(), output.fileno()])
         self.pid = int(self._watch.recv(100))
 

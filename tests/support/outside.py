@@ -3,9 +3,13 @@
 import os
 
 from chatlanes.settings import Settings
+from tests.support.forks import CELERY
 
 #: FAST is passed on: `FAST=0 pytest` runs without lanes/fast.
 OURS = {name.upper() for name in Settings.model_fields} - {"FAST"}
+
+#: What their processes have imported if they are forked. The app acts in each worker of a process that has imported it.
+IMPORTED = (*CELERY, "chatlanes.__main__", "chatlanes.poller.__main__", "chatlanes.tasks.app")
 
 
 def outside() -> dict[str, str]:

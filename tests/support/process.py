@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.forks import python_environment, start
+from tests.support.forks import CELERY, python_environment, start
 from tests.support.waiting import WITHIN_S, until
 
 #: When a test fails, the last characters of the output are shown, at most this many.
@@ -21,7 +21,7 @@ SHOWN_CHARACTERS = 20_000
 
 class Process:
     """A process that runs in `directory`, which holds no .env. Its stdout and stderr go to one file. Its environment
-    is `inherited` and `settings`.
+    is `inherited` and `settings`. `imported`: see forks.py.
     """
 
     def __init__(
@@ -33,6 +33,7 @@ class Process:
         secrets: Sequence[str] = (),
         *,
         inherited: Mapping[str, str] = os.environ,
+        imported: tuple[str, ...] = CELERY,
     ) -> None:
         self.name = name
         self._secrets = secrets
@@ -40,7 +41,7 @@ class Process:
         defaults = {**python_environment(inherited), "NO_PROXY": "127.0.0.1"}
         env = {**inherited, **defaults, **{name: str(value) for name, value in settings.items()}}
         with self._log_file.open("wb") as log:
-            self._process = start(command, directory, env, log)
+            self._process = start(command, directory, env, log, imported)
 
     @property
     def pid(self) -> int:
