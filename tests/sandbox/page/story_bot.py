@@ -24,7 +24,7 @@ def news(ctx):
 
 
 def endless(ctx):
-    ctx.broadcast(range(2001, 12001), "sendMessage", text="More.", rate=5)
+    ctx.broadcast(range(2001, 2901), "sendMessage", text="More.", rate=2)
 
 
 def menu(ctx):

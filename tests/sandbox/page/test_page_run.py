@@ -122,9 +122,8 @@ def test_a_bot_is_written_tried_and_fixed_on_the_page(sandbox: Callable[..., San
     [call] = page.get(f"/page/updates/{failed['update_id']}").json()["calls"]
     assert (call["method"], call["answer"]["message_id"]) == ("sendMessage", answered["message_id"])
     # When the page asks for a restart, then the bot is the one that stands in the file now
-    for name in FRAMEWORKS:
-        restart(page, file, framework(name))
-        converse(page, name)
+    restart(page, file, framework("telebot_bot"))
+    converse(page, "telebot_bot")
     # When everything is stopped and started again, then the messages are there
     running.ctrl_c()
     assert running.end() == 0
@@ -134,7 +133,20 @@ def test_a_bot_is_written_tried_and_fixed_on_the_page(sandbox: Callable[..., San
     assert answered in snapshot["messages"]
     # And the chats stand in the order in which they were made
     made = [chat["title"] for chat in snapshot["chats"]]
-    assert made == ["Ann", "Ben", "Ann and Ben", "plain_bot", *FRAMEWORKS]
+    assert made == ["Ann", "Ben", "Ann and Ben", "plain_bot", "telebot_bot"]
+
+
+@pytest.mark.exhaustive
+def test_the_page_runs_bots_of_the_other_frameworks(sandbox: Callable[..., SandboxProcess], tmp_path: Path) -> None:
+    file = tmp_path / "mybot.py"
+    file.write_text(PLAIN)
+    running = sandbox("--bot", "mybot:bot", LEASE_SECONDS="3")
+    running.wait_for("ready: open")
+    page = PageClient(running.url("simulator"))
+    wait_until(lambda: len(workers(page)) == 2)
+    for name in ("aiogram_bot", "ptb_bot"):
+        restart(page, file, framework(name))
+        converse(page, name)
 
 
 @pytest.mark.exhaustive
