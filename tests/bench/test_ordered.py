@@ -6,8 +6,10 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import orjson
 import pytest
 
+from bench.measure.harness import ROOT
 from bench.ordered import judge, plan, report, system
 from bench.ordered.judge import Event, Name, Sent, Trouble
 from bench.ordered.plan import Row, Scale
@@ -174,6 +176,12 @@ def test_figures_of_a_busy_machine_are_labelled() -> None:
     assert "Other programs used the machine (load 3)" in report.filled(page, document)
     assert "Other programs" not in report.filled(page, document | {"load": 0.1})
     assert report.NOTHING in report.filled(page, None)
+
+
+def test_the_page_has_the_tables_of_its_data() -> None:
+    page, data = (ROOT / report.PAGE).read_text(), ROOT / report.DATA
+    document = orjson.loads(data.read_bytes()) if data.exists() else None
+    assert report.filled(page, document) == page, "python -m bench.ordered report"
 
 
 @pytest.mark.slow

@@ -101,7 +101,7 @@ def made(words: list[str], request: pytest.FixtureRequest) -> None:
     given = dict(word.split("=", 1) for word in words[1:] if "=" in word)
     ran = subprocess.run(["make", "-n", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    program = re.search(r"python -m (bench\.ordered|bench|chaos\.simulation|chaos)", ran.stdout)
+    program = re.search(r"python -m ((?:bench|chaos)[.\w]*)", ran.stdout)
     if program and "ARGS" in given:
         module([".", "-m", program[1], *shlex.split(given["ARGS"])], request)
 
