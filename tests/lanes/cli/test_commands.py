@@ -80,7 +80,7 @@ def test_a_limit_is_shown_and_paused_by_its_key(app: Celery, said: Said) -> None
     assert (shown["groups"]["mail"]["ready"], shown["groups"]["mail"]["gated"]) == (1, 2)
     [busy] = [each for each in shown["lanes"] if each["lane"] == "tenant:7"]
     assert (busy["waiting"], busy["first"]["id"], busy["first"]["state"]) == (2, "t1", "gated")
-    assert re.search(r"tenant:7 +2 +\(7,\): waits for its limit tenant:7 for ", said("status", "--now"))
+    assert re.search(r"tenant:7 +2 +7,: waits for its limit tenant:7 for ", said("status", "--now"))
     in_limit = json.loads(said("lane", "tenant:7", "--json"))
     assert [(each["id"], each["state"]) for each in in_limit["messages"]] == [
         ("t0", "ready"),
