@@ -616,7 +616,8 @@ class Model:
             timer = TimerState(f"task {ids[0]}", "eta", ids[0], minutes, tuple(lanes), "q", f"body of {ids[0]}")
             self.schedule(timer)
         for message_id in ids[int(minutes > 0) :]:
-            self._queue(ModelMessage(message_id, "q", unique(lanes), 0, names=(message_id,)))
+            limits = limits_of(lanes)
+            self._queue(ModelMessage(message_id, "q", unique(lanes), 0, names=(message_id,), limits=limits))
             self.counts["appended"] += 1
 
     def move_out(self, items: Iterable[ModelMessage]) -> list[ModelMessage]:
