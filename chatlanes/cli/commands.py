@@ -44,7 +44,8 @@ class BotCommands(BotContext):
 
     @classmethod
     def extend(cls, group: Group) -> None:
-        for name in ("adopt", "move-out"):  # updates are in lanes from the first to the last
+        # Updates are in lanes from the first to the last; an outbox is a table of another app, and calls are in `send`.
+        for name in ("adopt", "move-out", "outbox"):
             del group.commands[name]
         for each in (bots, broadcast, chat, schedules, send, sent):
             group.add_command(filled(each, cls.words))

@@ -69,6 +69,7 @@ SENTENCES: dict[str, set[str]] = {
     "chatlanes/cli/check.py": {"of_intake", "of_schedules"},
     "packages/celery-lanes/celery_lanes/cli/context.py": {"no_answer"},
     "packages/celery-lanes/celery_lanes/cli/check.py": {"namesakes", "of_unread_queues"},
+    "packages/celery-lanes/celery_lanes/cli/outbox.py": {"_pass"},
     "packages/celery-lanes/celery_lanes/fastapi.py": {"router"},
     "packages/celery-lanes/celery_lanes/fast/tracer.py": {"_hook"},
     "packages/celery-lanes/celery_lanes/protocol/data_loss.py": {"sentence"},

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any
 
-import psycopg
-import pymysql
 import pytest
 
 from celery_lanes.embedded_server import Server
@@ -22,7 +18,7 @@ from celery_lanes.protocol import Store, connect
 from tests.docs.pages import FENCE, blocks, sections
 from tests.docs.tutorial import steps
 from tests.support import ROOT
-from tests.support.databases import mariadb, postgresql
+from tests.support.databases import Database, Databases
 from tests.support.outside import outside
 from tests.support.process import Process
 from tests.support.waiting import until
@@ -32,10 +28,13 @@ pytestmark = pytest.mark.slow
 PAGE = ROOT / "docs/databases.md"
 README = (ROOT / "packages/celery-lanes/README.md").read_text()
 RECIPES = {heading: text for heading, text in sections(PAGE) if any(step.file for step in steps(text))}
+OUTBOX = {
+    step.file: step.text for step in steps(RECIPES.pop("The outbox: a transaction and its task are one")) if step.file
+}
 #: What the README has, for the recipe of Django.
 DJANGO = {step.file: step.text for step in steps(README) if step.file in ("shop/celery.py", "shop/__init__.py")}
 SETTINGS = """
-INSTALLED_APPS += ["celery_lanes.django", "orders"]
+INSTALLED_APPS += ["celery_lanes.django", "celery_lanes.django.outbox", "orders"]
 CELERY_BROKER_URL = "{broker}"
 CELERY_BROKER_TRANSPORT_OPTIONS = {{"lease_seconds": 1}}
 DATABASES = {{"default": {database}}}
@@ -73,75 +72,12 @@ def fence(self):
 LaneTask.fence = property(fence)
 signals.task_success.connect(lambda **_: wait_at("after the commit"), weak=False)
 """
-ENGINES = {"sqlite": "sqlite3", "postgresql": "postgresql", "mysql": "mysql"}
-
-
-@dataclass
-class Database:
-    """A new database of a server. `connect` connects to it."""
-
-    kind: str
-    name: str
-    port: int = 0
-    user: str = ""
-
-    def connect(self) -> Any:
-        if self.kind == "sqlite":
-            return sqlite3.connect(self.name, timeout=60)
-        if self.kind == "postgresql":
-            return psycopg.connect(self.url)
-        return pymysql.connect(host="127.0.0.1", port=self.port, user=self.user, database=self.name)
-
-    @property
-    def url(self) -> str:
-        """Of libpq and SQLAlchemy."""
-        return f"sqlite:///{self.name}" if self.kind == "sqlite" else f"{self.kind}://{self._place}"
-
-    @property
-    def of_sqlalchemy(self) -> str:
-        driver = {"sqlite": "", "postgresql": "+psycopg", "mysql": "+pymysql"}[self.kind]
-        return self.url.replace("://", f"{driver}://", 1)
-
-    @property
-    def of_django(self) -> dict[str, object]:
-        place = (
-            {"HOST": "127.0.0.1", "PORT": self.port, "USER": self.user} if self.port else {"OPTIONS": {"timeout": 60}}
-        )
-        return {"ENGINE": f"django.db.backends.{ENGINES[self.kind]}", "NAME": self.name, **place}
-
-    @property
-    def _place(self) -> str:
-        return f"{self.user}@127.0.0.1:{self.port}/{self.name}"
-
-
-Make = Callable[[str], Database]
 
 
 @pytest.fixture(scope="module")
-def make_database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
-    """Makes a database on a server of this kind, which starts once and when it is needed."""
-    numbers, ports = count(), dict[str, int]()
-    with ExitStack() as servers:
-
-        def make(kind: str) -> Database:
-            name = f"bank{next(numbers)}"
-            if kind == "sqlite":
-                return Database(kind, str(tmp_path_factory.mktemp("sqlite") / name))
-            if kind not in ports:
-                ports[kind] = servers.enter_context(postgresql() if kind == "postgresql" else mariadb())
-            if kind == "postgresql":
-                made = Database(kind, "postgres", ports[kind], "bank")
-                with closing(made.connect()) as database:
-                    database.autocommit = True
-                    database.execute(f"CREATE DATABASE {name}")
-            else:
-                made = Database(kind, "mysql", ports[kind], "root")
-                with closing(made.connect()) as database:
-                    database.cursor().execute(f"CREATE DATABASE {name}")
-            made.name = name
-            return made
-
-        yield make
+def databases() -> Iterator[Databases]:
+    with Databases() as made:
+        yield made
 
 
 @dataclass
@@ -257,11 +193,11 @@ WITH_A_SERVER = [
 
 
 @pytest.fixture
-def bank(request: pytest.FixtureRequest, make_database: Make, server: Server, tmp_path: Path) -> Iterator[Bank]:
+def bank(request: pytest.FixtureRequest, databases: Databases, server: Server, tmp_path: Path) -> Iterator[Bank]:
     recipe, kind = request.param
     with connect(server.url) as client:
         client.flushall()
-    made = Bank(recipe, tmp_path, make_database(kind), server.url)
+    made = Bank(recipe, tmp_path, databases.make(kind, tmp_path), server.url)
     try:
         made.write()
         made.make_tables()
@@ -338,3 +274,34 @@ def test_a_worker_that_is_killed_after_its_commit_has_written_once(bank: Bank, s
     [(balance, later)] = bank.rows("balance, fence", "account")
     assert (balance, later > fence) == (50, True)
     assert sorted(bank.rows("customer, total", "charge")) == [(9, 20), (9, 30)]
+
+
+SIGN_UP = {
+    "Django": """
+from django.test import RequestFactory
+from orders.views import sign_up
+
+assert sign_up(RequestFactory().post("/", {"customer": 7})).status_code == 202
+""",
+    "SQLAlchemy": """
+import web
+
+web.Base.metadata.create_all(web.engine)
+web.sign_up(7)
+""",
+}
+
+
+@pytest.mark.parametrize("bank", [case_of(*case) for case in EVERYWHERE], indirect=True)
+def test_the_outbox_of_the_page(bank: Bank, store: Store) -> None:
+    for file, text in OUTBOX.items():
+        if file.startswith("orders/") == (bank.recipe == "Django"):
+            (bank.folder / file).write_text(text)
+    django = ("manage.py", "shell") if bank.recipe == "Django" else ()
+    bank.run(*django, "-c", SIGN_UP[bank.recipe])
+    assert store.pending() == 1
+    bank.worker()
+    until(lambda: store.pending() == 0)
+    assert sorted(bank.rows("customer, balance", "account")) == [(7, 80), (9, 100)]
+    app = "shop" if bank.recipe == "Django" else "web"
+    bank.run("-m", "celery", "-A", app, "lanes", "outbox", "--once")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,78 @@ MARIADB = Path("/usr/sbin/mariadbd")
 
 #: Neither server runs as root.
 USER: dict[str, Any] = {} if os.getuid() else {"user": "nobody", "group": "nogroup", "extra_groups": []}
+
+
+ENGINES = {"sqlite": "sqlite3", "postgresql": "postgresql", "mysql": "mysql"}
+
+
+@dataclass
+class Database:
+    """A new database of a server. `connect` connects to it."""
+
+    kind: str
+    name: str
+    port: int = 0
+    user: str = ""
+
+    def connect(self) -> Any:
+        if self.kind == "sqlite":
+            return sqlite3.connect(self.name, timeout=60)
+        if self.kind == "postgresql":
+            return psycopg.connect(self.url)
+        return pymysql.connect(host="127.0.0.1", port=self.port, user=self.user, database=self.name)
+
+    @property
+    def url(self) -> str:
+        """Of libpq and SQLAlchemy."""
+        return f"sqlite:///{self.name}" if self.kind == "sqlite" else f"{self.kind}://{self._place}"
+
+    @property
+    def of_sqlalchemy(self) -> str:
+        driver = {"sqlite": "", "postgresql": "+psycopg", "mysql": "+pymysql"}[self.kind]
+        return self.url.replace("://", f"{driver}://", 1)
+
+    @property
+    def of_django(self) -> dict[str, object]:
+        place = (
+            {"HOST": "127.0.0.1", "PORT": self.port, "USER": self.user} if self.port else {"OPTIONS": {"timeout": 60}}
+        )
+        return {"ENGINE": f"django.db.backends.{ENGINES[self.kind]}", "NAME": self.name, **place}
+
+    @property
+    def _place(self) -> str:
+        return f"{self.user}@127.0.0.1:{self.port}/{self.name}"
+
+
+class Databases:
+    """Makes databases. A server starts when it is needed, and stops with the context."""
+
+    def __init__(self) -> None:
+        self._servers = ExitStack()
+        self._ports: dict[str, int] = {}
+        self._numbers = count()
+
+    def __enter__(self) -> Databases:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._servers.close()
+
+    def make(self, kind: str, folder: Path) -> Database:
+        """Skips the test if the server is not installed. One of SQLite is a file in `folder`."""
+        name = f"bank{next(self._numbers)}"
+        if kind == "sqlite":
+            return Database(kind, str(folder / name))
+        if kind not in self._ports:
+            self._ports[kind] = self._servers.enter_context(postgresql() if kind == "postgresql" else mariadb())
+        user = "bank" if kind == "postgresql" else "root"
+        made = Database(kind, "postgres" if kind == "postgresql" else "mysql", self._ports[kind], user)
+        with closing(made.connect()) as database:
+            if kind == "postgresql":
+                database.autocommit = True
+            database.cursor().execute(f"CREATE DATABASE {name}")
+        made.name = name
+        return made
 
 
 @contextmanager

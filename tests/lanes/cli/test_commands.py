@@ -153,6 +153,7 @@ def test_no_help_mentions_another_package(said: Said) -> None:
         "lane",
         "metrics",
         "move-out",
+        "outbox",
         "pause",
         "resume",
         "status",

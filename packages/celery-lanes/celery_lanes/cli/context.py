@@ -28,7 +28,7 @@ from celery_lanes.protocol.keys import group_of
 from celery_lanes.transport.transport import LANES_ARGUMENT
 from celery_lanes.words import NEUTRAL, Words
 
-COMMANDS = ("adopt", "check", "dead", "lane", "metrics", "pausing", "status", "timers")
+COMMANDS = ("adopt", "check", "dead", "lane", "metrics", "outbox", "pausing", "status", "timers")
 
 
 class CommandError(click.ClickException):

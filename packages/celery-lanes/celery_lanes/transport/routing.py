@@ -129,7 +129,7 @@ class LaneQueues(Queues):
 
     def add_own(self) -> None:
         """Add the queue for lanes, if a task or a route has a lane."""
-        if any(_lanes(self._app)):
+        if any(lane is not None for lane in _lanes(self._app)):
             self.select_add(self._app.amqp.router.lane_queue())
 
 

@@ -1,0 +1,147 @@
+"""The outbox: tasks that wait in a table of the app's own database, so that a transaction and its task are one.
+
+Guarantees that a task which was added in a transaction is published if this is committed, and only then: once, after
+those of its keys that were added before it, also if processes die between the commit, the publish and the delete.
+Redis remembers what was published for 48 h: an entry that was published and not deleted may not be left for longer.
+celery_lanes.django.outbox and celery_lanes.sqlalchemy have the tables.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import count
+from typing import Any
+from uuid import uuid4
+
+from celery import Celery, Signature
+from kombu.exceptions import OperationalError
+from kombu.utils import json
+from redis.exceptions import RedisError
+
+from celery_lanes.errors import PublishRefused
+from celery_lanes.protocol import envelope
+from celery_lanes.transport.publish import check_ordinary, id_of
+from celery_lanes.transport.transport import LANES_ARGUMENT
+
+logger = logging.getLogger(__name__)
+
+#: Entries that are read at once. A commit publishes no more than these, so that it does not wait for a long backlog.
+MOST = 100
+#: Redis is away, or takes no messages now. Any other error is about the entry.
+_AWAY = (OperationalError, RedisError, OSError)
+
+
+class Table(ABC):
+    """The entries of an outbox. Ids grow in the order in which they were added, and are never used again."""
+
+    app: Celery
+
+    @abstractmethod
+    def oldest(self, most: int) -> Sequence[tuple[int, str]]:
+        """(id, message) of committed entries without an error, in the order of their ids."""
+
+    @abstractmethod
+    def delete(self, numbers: Sequence[int]) -> None: ...
+
+    @abstractmethod
+    def fail(self, number: int, error: str) -> None:
+        """Note an error. Such an entry waits for somebody to correct it, and keeps no other one waiting."""
+
+    @abstractmethod
+    def count_failed(self) -> int: ...
+
+    def refresh(self) -> None:  # noqa: B027 - most need nothing
+        """Called before each pass of a process that runs on: replaces connections that were lost."""
+
+
+#: The outboxes of this process, for `lanes outbox`.
+tables: list[Table] = []
+
+
+def entry_of(signature: Any) -> tuple[Any, str]:
+    """(AsyncResult, message) of a task that is to be added. Its keys, and the id that keeps it from being published
+    twice, are made now. Raises PublishRefused, and TypeError for wrong arguments.
+    """
+    if not isinstance(signature, Signature) or signature.subtask_type:
+        raise PublishRefused(
+            "an outbox takes one task, such as charge.s(9, total=20): let a task publish the chain, group or chord"
+        )
+    app, options = signature.app, dict(signature.options)
+    headers = {**_headers(app, signature, options)}
+    if headers.get(envelope.ONCE) is None:
+        scope, numbers = _numbers(os.getpid())
+        headers[envelope.ONCE] = [scope, next(numbers)]
+    task_id = options.get("task_id") or id_of(headers)
+    stored = {**signature, "options": {**options, "headers": headers, "task_id": task_id}}
+    try:
+        return app.AsyncResult(task_id), json.dumps(stored)
+    except (TypeError, ValueError) as error:
+        raise PublishRefused(f"an outbox stores JSON, and {signature.task} has something else: {error}") from error
+
+
+def _headers(app: Celery, signature: Signature, options: dict[str, Any]) -> dict[str, Any]:
+    """The headers that the message would have if it was published now. Raises as publishing it would."""
+    task = app.tasks.get(signature.task)
+    if task is not None and task.typing:
+        task.__header__(*signature.args, **signature.kwargs)
+    queue = {"queue": task.queue} if getattr(task, "queue", None) else {}
+    routed = app.amqp.router.route({**queue, **options}, signature.task, signature.args, signature.kwargs, task)
+    headers: dict[str, Any] = routed.get("headers") or {}
+    if headers.get(envelope.LANE_KEYS) is None:
+        raise PublishRefused(
+            f"{signature.task} has no lane, so Redis could not drop a second copy of it: give it one "
+            "(@app.task(lane=…)); lane=[] is a lane without order"
+        )
+    named = routed.get("queue")
+    if named is not None and not (named.queue_arguments or {}).get(LANES_ARGUMENT):
+        check_ordinary(named.name, {"headers": headers})
+    return headers
+
+
+@lru_cache(maxsize=1)
+def _numbers(_pid: int) -> tuple[str, count[int]]:
+    """The scope and the numbers of this process. Those of a table would come again after it was restored or reset, and
+    Redis would drop new tasks as seen.
+    """
+    return f"outbox {uuid4().hex}", count()
+
+
+def publish(table: Table) -> int:
+    """Publish the oldest entries, at most MOST; how many there were. Raises if Redis or the database is away.
+
+    Any number of processes may do so at the same time. Each publishes all that was committed before an entry and is
+    still there, and then the entry; Redis drops what another one has published. So the order of a key holds.
+    """
+    entries, published = table.oldest(MOST), list[int]()
+    try:
+        for number, message in entries:
+            if _publish_one(table, number, message):
+                published.append(number)
+    finally:
+        if published:  # a process that dies before leaves them to be published again, and dropped as seen
+            table.delete(published)
+    return len(entries)
+
+
+def _publish_one(table: Table, number: int, message: str) -> bool:
+    try:
+        Signature.from_dict(json.loads(message), app=table.app).apply_async()
+    except _AWAY:
+        raise
+    except Exception as error:
+        table.fail(number, f"{type(error).__name__}: {error}")
+        logger.error("lanes: entry %s of the outbox is left there, because it cannot be published: %s", number, error)
+        return False
+    return True
+
+
+def publish_committed(table: Table) -> None:
+    """Called after a commit, which succeeded whatever happens here."""
+    try:
+        publish(table)
+    except Exception as error:
+        logger.warning("lanes: the outbox is not published yet, and what was committed waits in its table: %s", error)
