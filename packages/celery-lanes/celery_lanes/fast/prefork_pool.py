@@ -60,8 +60,15 @@ def apply(worker: Any) -> None:
         return
     pool.Pool = partial(FastPool, lanes.in_flight)
     pool.claims_messages = True
-    # Celery passes no more jobs to the pool than it has slots; here the others wait in the pool.
-    worker.process_task = worker._process_task
+    process_ordinary = worker.process_task
+
+    def process(request: Any) -> None:
+        """Celery passes no more jobs to the pool than it has slots; here those of lanes wait in the pool. An ordinary
+        task may expire, or be revoked, while it waits.
+        """
+        (worker._process_task if envelope.LANE in request.request_dict else process_ordinary)(request)
+
+    worker.process_task = process
 
 
 @dataclass(frozen=True)
