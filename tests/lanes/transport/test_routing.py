@@ -210,6 +210,13 @@ def test_map_and_chunks_are_refused(app: Celery) -> None:
             several.apply_async()
 
 
+def test_map_and_chunks_have_the_keys_that_a_route_gives_them(build: Build) -> None:
+    app = build(task_routes=[lambda name, args, kwargs, options, task=None: {"lane": [name]}])
+    add = app.task(name="plain", shared=False)(plain)
+    for several in (add.map([9, 7]), add.starmap([(9,), (7,)])):
+        assert keys_of(app, several.apply_async().id) == ["plain"]
+
+
 def test_a_canvas_needs_no_keys(app: Celery) -> None:
     charge = app.tasks["charge"]
     several = group(charge.s(n) for n in range(3)).apply_async()

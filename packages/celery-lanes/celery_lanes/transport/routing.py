@@ -151,7 +151,7 @@ def keys_of(lane: Lane, name: str, task: Any, args: Sequence[Any], kwargs: Mappi
     found: Arguments = {}
     found.update(enumerate(args))
     found.update(kwargs.items())
-    if task is not None:
+    if task is not None and getattr(lane, "func", None) is not _constant:
         args, kwargs, found = _bind(name, task, args, kwargs)
     if not callable(lane):
         templates = [lane] if isinstance(lane, str) else lane
