@@ -65,7 +65,7 @@ NAMES = [
     (stock.Channel, "QoS _new_queue _put _get _purge _delete", "transport.py: queues"),
     (stock.Channel, "basic_consume _basic_cancel active_queues", "transport.py: consumers"),
     (stock.Channel, "_on_connection_disconnect _close_clients _create_client", "transport.py, fetch.py: connections"),
-    (stock.Channel, "global_keyprefix", "transport.py: publishing"),
+    (stock.Channel, "global_keyprefix", "transport.py, fetch.py: keys"),
     (stock.Transport, "Channel register_with_event_loop", "transport.py: LanesTransport; release_5_6.py: Transport"),
     (stock, "SentinelChannel SentinelTransport", "transport.py: sentinel"),
     (Connection, "get_transport_cls as_uri transport_options", "install.py, connect.py"),

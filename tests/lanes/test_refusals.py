@@ -160,7 +160,6 @@ def test_headers_that_cannot_be_published_are_refused_where_they_are_made(wrong:
     ("settings", "sentence"),
     [
         ({"worker_prefetch_multiplier": 0}, "worker_prefetch_multiplier must be at least 1"),
-        ({"options": {"global_keyprefix": "mine:"}}, "lanes do not work with the transport option global_keyprefix"),
     ],
 )
 def test_a_worker_with_an_unsupported_setting_does_not_start(lab: Lab, settings: dict[str, Any], sentence: str) -> None:
@@ -169,12 +168,6 @@ def test_a_worker_with_an_unsupported_setting_does_not_start(lab: Lab, settings:
     assert worker.exit_code() != 0
     assert sentence in worker.log
     assert lab.state_of("m") == "ready"
-
-
-def test_a_publisher_with_a_global_keyprefix_is_refused(make_lab: LabMaker) -> None:
-    lab = make_lab(options={"global_keyprefix": "mine:"})
-    with pytest.raises(lanes.Misconfigured, match="global_keyprefix"):
-        lab.publish("m", ["lane"])
 
 
 def test_a_worker_refuses_a_server_that_is_too_old(make_lab: LabMaker) -> None:

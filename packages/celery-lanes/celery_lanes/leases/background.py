@@ -294,7 +294,7 @@ class AckFlusher:
         acks.flush_answered()
 
 
-_tables: dict[tuple[int, str], InFlight] = {}
+_tables: dict[tuple[int, str, str], InFlight] = {}
 _threads: dict[InFlight, BackgroundThread] = {}
 
 
@@ -303,9 +303,9 @@ def in_flight_of(
 ) -> InFlight:
     """The in-flight table for the broker of a kombu connection. The first call creates it."""
     # kombu switches to the next Sentinel when one does not answer; all of them lead to the same broker.
-    key = (os.getpid(), ";".join(connection.alt) or connection.as_uri())
+    options = connection.transport_options
+    key = (os.getpid(), ";".join(connection.alt) or connection.as_uri(), options.get("global_keyprefix") or "")
     if key not in _tables:
-        options = connection.transport_options
         _tables[key] = InFlight(
             lease_s=float(options.get(LEASE_SECONDS, DEFAULT_LEASE_S)),
             max_deaths=int(options.get(MAX_DEATHS_OPTION, MAX_DEATHS)),

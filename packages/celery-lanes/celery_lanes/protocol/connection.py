@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from importlib import import_module
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -36,9 +37,15 @@ DEFAULT_SENTINEL_PORT = 26379
 
 
 def connect(
-    url: str, *, ssl: Mapping[str, Any] | None = None, master: str | None = None, timeout_s: float = 5.0
+    url: str,
+    *,
+    ssl: Mapping[str, Any] | None = None,
+    master: str | None = None,
+    timeout_s: float = 5.0,
+    prefix: str = "",
 ) -> Redis:
-    """A client for a URL. `ssl` are redis-py's ssl_* arguments, `master` is the name of the master in Sentinel.
+    """A client for a URL. `ssl` are redis-py's ssl_* arguments, `master` is the name of the master in Sentinel, and
+    `prefix` precedes all keys (prefix.py).
 
     Sends nothing yet. Raises ValueError for a URL of another kind.
     """
@@ -50,23 +57,33 @@ def connect(
         # The default of redis-py is 100; a thousand greenlets may need a connection at the same time.
         "max_connections": 1 << 20,
     }
+    client_class = Redis
+    if prefix:
+        prefixes = import_module("celery_lanes.protocol.prefix")
+        client_class, options["command_packer"] = prefixes.PrefixedRedis, prefixes.Prefix(prefix)
     if url.startswith("sentinel://"):
-        return _through_sentinel(url, master, options)
+        return _through_sentinel(url, master, options, client_class)
     if url.startswith("redis+socket://"):
         url = "unix://" + url.removeprefix("redis+socket://")
         del options["socket_keepalive"]
-    return Redis.from_url(url, **options, **(ssl or {}))
+    return client_class.from_url(url, **options, **(ssl or {}))
 
 
 def connect_like(connection: Any, timeout_s: float = 5.0) -> Redis:
     """A client for the server of a kombu connection."""
     ssl = connection.ssl if isinstance(connection.ssl, Mapping) else None
     urls = [*connection.alt] or [connection.as_uri(include_password=True)]
-    master = connection.transport_options.get("master_name")
-    return connect(";".join(urls), ssl=ssl, master=master, timeout_s=timeout_s)
+    options = connection.transport_options
+    return connect(
+        ";".join(urls),
+        ssl=ssl,
+        master=options.get("master_name"),
+        timeout_s=timeout_s,
+        prefix=options.get("global_keyprefix") or "",
+    )
 
 
-def _through_sentinel(url: str, master: str | None, options: dict[str, Any]) -> Redis:
+def _through_sentinel(url: str, master: str | None, options: dict[str, Any], client_class: type[Redis]) -> Redis:
     if not master:
         raise ValueError("a sentinel:// URL needs the name of the master that Sentinel watches")
     nodes = [urlsplit(part) for part in url.split(";")]
@@ -80,7 +97,7 @@ def _through_sentinel(url: str, master: str | None, options: dict[str, Any]) -> 
         db=int(path or 0),
         **options,
     )
-    client: Redis = sentinel.master_for(master)
+    client: Redis = sentinel.master_for(master, redis_class=client_class)
     return client
 
 
@@ -108,6 +125,8 @@ class PipelinedConnection:
         self._unread: deque[UnawaitedCommand] = deque()
         self._connection.connect()
         self._socket: Any = self._connection._sock
+        prefix = client.connection_pool.connection_kwargs.get("command_packer")
+        self._packed = prefix.packed if prefix else packed
         self._reader = reader_of(self._connection)
         self._loaded = set[Script]()
 
@@ -166,7 +185,7 @@ class PipelinedConnection:
 
     def _send(self, commands: Iterable[list[Argument]]) -> None:
         try:
-            self._socket.sendall(b"".join([packed(command) for command in commands]))
+            self._socket.sendall(b"".join([self._packed(command) for command in commands]))
         except TimeoutError as error:
             raise RedisTimeoutError("Redis accepts no data") from error
         except OSError as error:

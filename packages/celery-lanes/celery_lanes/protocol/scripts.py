@@ -47,6 +47,14 @@ def _as_it_is(answer: Any) -> Any:
     return answer
 
 
+_sources: dict[str, str] = {}
+
+
+def source_of(sha: str) -> str:
+    """The source of a script of this process."""
+    return _sources[sha]
+
+
 class Script:
     """One verb, from the folder `lua` of a package. `group` is empty if no arguments repeat."""
 
@@ -55,6 +63,7 @@ class Script:
         self.name = name
         self.source = with_values(assembled(name, package))
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+        _sources[self.sha] = self.source
         self.fixed, self.group = contract(name, verb)
 
     def command(
@@ -120,11 +129,11 @@ def use_texts(versions: Texts) -> None:
 
 
 def _texts_definition() -> Definition:
-    versions = ", ".join("{ " + ", ".join(map(_quoted, texts)) + " }" for texts in _texts)
+    versions = ", ".join("{ " + ", ".join(map(quoted, texts)) + " }" for texts in _texts)
     return Definition({"TEXTS"}, set(), f"local TEXTS = {{ {versions} }}\n")
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """As a string of Lua."""
     plain = "".join(chr(c) if 32 <= c < 127 and c not in b"'\\" else f"\\{c:03d}" for c in text.encode())
     return f"'{plain}'"
@@ -161,7 +170,7 @@ class Definition(NamedTuple):
 @cache
 def definitions(chunk: str, package: str = LANES) -> list[Definition]:
     """The chunk in parts: each line that begins with `local` or `step.` begins one."""
-    before, *texts = _DEFINITION.split(_COMMENT_LINES.sub("", _read(f"lib/{chunk}", package)))
+    before, *texts = _DEFINITION.split(without_comments(f"lib/{chunk}", package))
     if before:
         raise ValueError(f"{chunk}.lua begins with {before!r:.40}, not with a definition")
     return [Definition(set("".join(_DEFINES.findall(text)[0]).split(", ")), names_in(text), text) for text in texts]
@@ -183,6 +192,11 @@ def reached(verb: str, found: Sequence[Definition]) -> list[Definition]:
         known = len(names)
         names.update(*(each.names for each in found if each.defines & names))
     return [each for each in found if each.defines & names]
+
+
+def without_comments(name: str, package: str = LANES) -> str:
+    """The file without lines that are empty or comments only."""
+    return _COMMENT_LINES.sub("", _read(name, package))
 
 
 @cache

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from time import monotonic
 from typing import Any, TypeVar
 
@@ -65,6 +66,8 @@ class PolledConnection:
             self.client = channel._create_client(asynchronous=True)
         channel.connection.cycle.watch(channel, self.client, self.kind)
         self.sent_s = monotonic()
+        if channel.global_keyprefix:
+            command = import_module("celery_lanes.protocol.prefix").Prefix(channel.global_keyprefix).added(command)
         self.client.connection.send_command(*command)
 
     def read(self) -> Any:

@@ -100,12 +100,6 @@ class LaneChannelMixin(_StockChannel):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.fetch_loop = FetchLoop(self)
         super().__init__(*args, **kwargs)
-        if self.global_keyprefix:
-            self.close()
-            raise Misconfigured(
-                "lanes do not work with the transport option global_keyprefix: their scripts do not add the prefix. "
-                "Give each app its own database (redis://host/1)"
-            )
 
     @cached_property
     def in_flight(self) -> InFlight:
@@ -386,7 +380,8 @@ class LanesTransport(stock.Transport):
         established = super().establish_connection()
         try:
             # A write that changes nothing. It fails on a replica, a full disk or full memory.
-            self._avail_channels[-1].client.setrange(keys.COUNTS + ":none", 0, b"")
+            channel = self._avail_channels[-1]  # whose client adds no prefix to this command
+            channel.client.setrange(f"{channel.global_keyprefix}{keys.COUNTS}:none", 0, b"")
         except BaseException:
             self._avail_channels.pop().close()
             raise

@@ -181,7 +181,7 @@ def test_no_function_has_too_many_upvalues(verb: str) -> None:
         assert len(names_in(function) & top) <= 60 - SPARE_UPVALUES
 
 
-CHUNKS = {path.stem: path.read_text() for path in (LUA / "lib").glob("*.lua") if path.stem != "prelude"}
+CHUNKS = {path.stem: path.read_text() for path in (LUA / "lib").glob("*.lua") if path.stem not in ("prelude", "prefix")}
 
 
 def bare(source: str) -> str:

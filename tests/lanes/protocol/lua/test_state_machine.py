@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 from redis import Redis
 
+from celery_lanes.embedded_server import Server
 from celery_lanes.protocol import (
     Adopted,
     CancelTimer,
@@ -44,6 +45,7 @@ from celery_lanes.protocol import (
     Shielded,
     Store,
     Write,
+    connect,
     keys,
 )
 from tests.lanes.protocol.lua.model.lanes import HOLD_MINUTES, SUSPECT_AFTER, Model, ModelMessage, limits_of, unique
@@ -932,14 +934,26 @@ class LanesMachine(RuleBasedStateMachine):
 
 @pytest.mark.every_server
 def test_any_sequence_of_verbs(client: Redis, request: pytest.FixtureRequest) -> None:
+    embedded = request.node.callspec.params["any_server"] == "valkey"
+    run_sequences(client, EXAMPLES if embedded else EXAMPLES // 2)
+
+
+def test_any_sequence_of_verbs_with_a_key_prefix(any_server: Server) -> None:
+    with connect(any_server.url, prefix="sh*op:") as client:
+        client.flushall()
+        run_sequences(client, EXAMPLES // 2)
+    with connect(any_server.url) as without_prefix:
+        assert all(key.startswith(b"sh*op:") for key in without_prefix.scan_iter())
+
+
+def run_sequences(client: Redis, examples: int) -> None:
     number = int(os.environ.get("STATE_MACHINE_SEED", random.randrange(2**32)))
     print(f"STATE_MACHINE_SEED={number}")  # pytest shows it when the test fails
-    embedded = request.node.callspec.params["any_server"] == "valkey"
     machine = seed(number)(type("LanesMachine", (LanesMachine,), {"client": client}))
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=EXAMPLES if embedded else EXAMPLES // 2,
+            max_examples=examples,
             stateful_step_count=STEPS,
             deadline=None,
             derandomize=False,
