@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: install lock dist run bot-api test test-quick test-all test-core test-oldest mutants spec check chaos simulate power-failure bench bench-all referee screenshots docs containers
+.PHONY: install lock dist run bot-api test test-quick test-all test-core test-oldest mutants spec check chaos simulate power-failure bench bench-all celery-suite celery-suite-oldest referee screenshots docs containers
 
 # pip prints either five lines for each of a hundred packages, or nothing for minutes.
 SHELL := /bin/bash
@@ -104,6 +104,15 @@ bot-api: install
 # a simulated run, in minutes.
 mutants: install
 	$(BIN)/python -m tests.mutants $(ARGS)
+
+# The test suites of Celery and kombu, on stock and with lanes; fails if other tests differ than docs/compatibility.md lists.
+# Takes an hour; ARGS="kombu" for one of kombu-unit, kombu and celery.
+celery-suite: install
+	$(BIN)/python -m tests.suites $(ARGS)
+
+# The same on Celery and kombu 5.6.
+celery-suite-oldest: $(VENV)-oldest/installed
+	$(VENV)-oldest/bin/python -m tests.suites $(ARGS)
 
 # Checks the specification of the lanes (spec/Core.tla) in every state within small bounds; needs Java.
 # ARGS="--faults 2 1 1 1 1" for larger ones.

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from celery import Celery, Task
 from celery.apps.beat import Beat
+from celery.beat import Scheduler
 from kombu import Connection, Queue
 from kombu.transport import redis
 
 import celery_lanes as lanes
-from celery_lanes.install import check_transport
+from celery_lanes.install import DEFAULTS, check_transport
 
 SETTINGS = {
     "beat_scheduler": "celery.beat:Scheduler",
@@ -109,6 +110,48 @@ def test_other_apps_of_the_process_keep_kombus_transport(redis_url: str, is_firs
     assert app.lanes.store.client.keys("unacked*") == []
     for each in (app, other):
         each.close()
+
+
+def settings_of(app: Celery) -> dict[str, Any]:
+    return {name: value for name, value in app.conf.items() if name != "deprecated_settings"}
+
+
+def test_no_setting_changes_but_the_listed_ones() -> None:
+    app = Celery("shop", broker="redis://", set_as_current=False)
+    before = settings_of(app)
+    lanes.install(app)
+    assert settings_of(app) == {**before, **DEFAULTS}
+
+
+class OwnScheduler(Scheduler):
+    """A scheduler as projects have them, for example that of django-celery-beat."""
+
+
+def test_a_scheduler_of_the_app_stays(redis_url: str) -> None:
+    app = Celery("shop", broker=redis_url, set_as_current=False)
+    app.conf.beat_scheduler = f"{__name__}:OwnScheduler"
+    app.conf.beat_schedule = {"pack": {"task": "pack", "schedule": 3600}}
+    lanes.install(app)
+    service = Beat(app=app).Service(app=app, scheduler_cls=Beat(app=app).scheduler_cls)
+    assert type(service.get_scheduler()) is OwnScheduler
+    assert "pack" in service.scheduler.schedule
+
+
+def parts_of(app: Celery) -> list[Any]:
+    """What `install` changes of an app. Celery makes two classes of a task for each app."""
+    amqp, steps = app.amqp, {name: set(each) for name, each in app.steps.items()}
+    kinds = {name: type(task).__mro__[2:] for name, task in app.tasks.items()}
+    parts = [amqp.Connection, amqp.queues_cls, type(amqp.queues), type(amqp.router), app.events.dispatcher_cls]
+    return [*parts, app.task_cls, app.control_cls, app.send_task.__name__, steps, kinds, settings_of(app)]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_another_app_of_the_process_is_as_it_was(is_first: bool) -> None:
+    stock = parts_of(Celery("other", broker="redis://", set_as_current=False))
+    other = Celery("other", broker="redis://", set_as_current=False) if is_first else None
+    app = Celery("shop", broker="redis://", set_as_current=False)
+    lanes.install(app)
+    assert parts_of(other or Celery("other", broker="redis://", set_as_current=False)) == stock
 
 
 class Custom(Task):

@@ -1,0 +1,171 @@
+"""`make celery-suite`: the tests of Celery and kombu, on stock and with lanes, each on a real Redis of its own.
+
+Fetches the sources of the installed versions from the package registry. Prints each test whose result with lanes
+differs from that on stock, and fails unless these are the tests that docs/compatibility.md lists.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from celery_lanes.embedded_server import start_server
+from tests.support import ROOT
+
+PAGE = ROOT / "docs" / "compatibility.md"
+LOCKS = ("requirements.lock", "requirements-oldest.lock", "tests/suites/requirements.lock")
+PLUGINS = ("pytest-rerunfailures", "pytest-timeout")
+_LOCKED = re.compile(r"^([\w.-]+)==(\S+) \\\n(?:    --hash=\S+(?: \\)?\n)+", re.MULTILINE)
+
+
+class Suite(NamedTuple):
+    """Tests of a distribution. `modes` are how lanes are used (plugin.py); stock runs first."""
+
+    name: str
+    of: str
+    arguments: tuple[str, ...]
+    modes: tuple[str, ...]
+
+
+SUITES = (
+    Suite("kombu-unit", "kombu", ("t/unit/transport/test_redis.py",), ("installed",)),
+    Suite("kombu", "kombu", ("t/integration/test_redis.py", "t/integration/test_redis_brpop_qos.py"), ("installed",)),
+    # It needs packages of Azure to be imported at all.
+    Suite("celery", "celery", ("t/integration", "--ignore=t/integration/test_backend.py"), ("installed", "used")),
+)
+
+#: The id of a test -> "passed", "failed" or "skipped".
+Results = Mapping[str, str]
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.suites", description=__doc__)
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=", ".join(each.name for each in SUITES))
+    parser.add_argument("-k", metavar="EXPRESSION", help="only these tests of them, as in pytest")
+    chosen = parser.parse_args(arguments)
+    suites = [each for each in SUITES if not chosen.suites or each.name in chosen.suites]
+    with tempfile.TemporaryDirectory(prefix="suites-") as folder:
+        fetched = fetch(Path(folder))
+        more = ["-k", chosen.k] if chosen.k else []
+        good = [check(suite, fetched, more) for suite in suites]
+    return 0 if good and all(good) else 1
+
+
+def check(suite: Suite, fetched: Path, more: Sequence[str]) -> bool:
+    """Run a suite on stock and with lanes, print the differences, and return whether these are the documented ones."""
+    stock = run(suite, fetched, "", more)
+    good = report(suite.name, "stock", stock)
+    for mode in suite.modes:
+        found = run(suite, fetched, mode, more)
+        if again := different(stock, found):  # alone: some of the tests depend on the time that others took
+            ids = sorted({each.partition("[")[0] for each in again})
+            found = {**found, **{k: v for k, v in run(suite, fetched, mode, ids=ids).items() if k in again}}
+        good = report(suite.name, f"lanes {mode}", found) and good
+        good = explained(different(stock, found), documented(suite.name, mode), is_part=bool(more)) and good
+    return good
+
+
+def fetch(folder: Path) -> Path:
+    """The tests of the installed Celery and kombu, and the plugins that they need, with the hashes of the locks."""
+    locked = {}
+    for lock in LOCKS:
+        text = (ROOT / lock).read_text()
+        locked.update({(found[1], found[2]): found[0] for found in _LOCKED.finditer(text)})
+    wanted = folder / "wanted.txt"
+    for name in ("celery", "kombu"):
+        wanted.write_text(locked[name, version(name)])
+        _pip("download", "--no-binary=:all:", f"--dest={folder}", f"--requirement={wanted}")
+        [archive] = folder.glob(f"{name}-*.tar.gz")
+        with tarfile.open(archive) as opened:
+            opened.extractall(folder, filter="data")
+        archive.unlink()
+        [source] = folder.glob(f"{name}-*")
+        # Beside its tests, a package would be imported instead of the installed one.
+        for entry in [*source.iterdir()]:
+            if entry.name not in ("t", "pyproject.toml", "setup.cfg"):
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        source.rename(folder / name)
+    wanted.write_text("".join(block for (name, _), block in locked.items() if name in PLUGINS))
+    _pip("install", f"--target={folder / 'plugins'}", f"--requirement={wanted}")
+    return folder
+
+
+def _pip(command: str, *arguments: str) -> None:
+    quiet = ["--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes"]
+    subprocess.run([sys.executable, "-m", "pip", command, *quiet, *arguments], check=True)
+
+
+def run(suite: Suite, fetched: Path, mode: str, more: Sequence[str] = (), ids: Sequence[str] = ()) -> Results:
+    """The results of a suite, or of the tests `ids` of it. The output of pytest is in SUITE_OUTPUT, if that is set."""
+    with (
+        tempfile.TemporaryDirectory(dir=fetched) as folder,
+        start_server(Path(folder, "redis"), appendfsync="no", ends_with_parent=True) as server,
+        Path(os.environ.get("SUITE_OUTPUT", os.devnull)).open("a") as output,
+    ):
+        results = Path(folder, "results.json")
+        command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider"]
+        command += ["-p", "celery.contrib.pytest"] if suite.of == "celery" else []
+        command += ["-p", "tests.suites.plugin", *(ids or suite.arguments), *more]
+        env = {**environment(server.url, fetched), "SUITE_LANES": mode, "SUITE_RESULTS": str(results)}
+        subprocess.run(command, cwd=fetched / suite.of, env=env, stdout=output, stderr=output, check=False)
+        found: Results = json.loads(results.read_text()) if results.exists() else {}
+        return found
+
+
+def environment(url: str, fetched: Path) -> dict[str, str]:
+    """Where the suites find Redis and their packages."""
+    port = str(urlsplit(url).port)
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, (fetched / "plugins", ROOT, "."))),
+        "TEST_BROKER": f"redis://127.0.0.1:{port}/0",
+        "TEST_BACKEND": f"redis://127.0.0.1:{port}/1",
+        "REDIS_HOST": "127.0.0.1",
+        "REDIS_PORT": port,
+        "REDIS_6379_TCP": port,
+    }
+
+
+def report(suite: str, how: str, results: Results) -> bool:
+    """Print how many tests have passed. False if there are none."""
+    count = {each: sum(result == each for result in results.values()) for each in ("passed", "failed", "skipped")}
+    print(f"{suite}, {how}: {', '.join(f'{number} {each}' for each, number in count.items())}", flush=True)
+    return count["passed"] > 0
+
+
+def different(stock: Results, lanes: Results) -> list[str]:
+    """The tests that pass on stock and not with lanes."""
+    return sorted(name for name, result in stock.items() if result == "passed" and lanes.get(name) != "passed")
+
+
+def documented(suite: str, mode: str) -> set[str]:
+    """The tests that the page lists for a suite, without their files."""
+    section = PAGE.read_text().partition(f"<!-- {suite} {mode} -->")[2].partition("<!-- end -->")[0]
+    return set(re.findall(r"^\| `(\S+)` \|", section, re.MULTILINE))
+
+
+def explained(found: Sequence[str], listed: set[str], *, is_part: bool) -> bool:
+    """Whether the page lists these tests, and no others. A part of a suite need not have all of them."""
+    short = {name: name.partition("::")[2].partition("[")[0] for name in found}
+    for name, known in short.items():
+        print(f"  differs: {name}{'' if known in listed else ' (not in docs/compatibility.md)'}", flush=True)
+    passed = set() if is_part else listed - {*short.values()}
+    for name in sorted(passed):
+        print(f"  passes, although docs/compatibility.md lists it: {name}", flush=True)
+    return not passed and {*short.values()} <= listed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

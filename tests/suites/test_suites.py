@@ -1,0 +1,43 @@
+"""The comparison of `make celery-suite` with docs/compatibility.md."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.suites.__main__ import SUITES, different, documented, explained
+
+STOCK = {"t/a.py::test_one[x]": "passed", "t/a.py::test_two": "passed", "t/a.py::test_three": "failed"}
+
+
+@pytest.mark.parametrize(
+    ("lanes", "found"),
+    [
+        (STOCK, []),
+        ({**STOCK, "t/a.py::test_one[x]": "failed"}, ["t/a.py::test_one[x]"]),
+        ({**STOCK, "t/a.py::test_two": "skipped"}, ["t/a.py::test_two"]),
+        ({**STOCK, "t/a.py::test_three": "passed"}, []),
+        ({}, ["t/a.py::test_one[x]", "t/a.py::test_two"]),
+    ],
+)
+def test_a_test_differs_if_it_passes_on_stock_only(lanes: dict[str, str], found: list[str]) -> None:
+    assert different(STOCK, lanes) == found
+
+
+@pytest.mark.parametrize(
+    ("found", "listed", "is_part", "good"),
+    [
+        ([], set(), False, True),
+        (["t/a.py::test_one[x]", "t/a.py::test_one[y]"], {"test_one"}, False, True),
+        (["t/a.py::test_one[x]"], set(), False, False),
+        ([], {"test_one"}, False, False),
+        ([], {"test_one"}, True, True),
+        (["t/a.py::test_two"], {"test_one"}, True, False),
+    ],
+)
+def test_the_differences_are_those_of_the_page(found: list[str], listed: set[str], is_part: bool, good: bool) -> None:
+    assert explained(found, listed, is_part=is_part) is good
+
+
+def test_the_page_lists_tests_of_each_suite_that_differs() -> None:
+    listed = {(suite.name, mode): documented(suite.name, mode) for suite in SUITES for mode in suite.modes}
+    assert {name for name, tests in listed.items() if not tests} == {("kombu", "installed")}
