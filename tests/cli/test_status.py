@@ -47,6 +47,7 @@ def test_states_are_shown_per_group_and_queue(cli: Cli) -> None:
         "held": 1,
         "waiting": 4,
         "collecting": 0,
+        "gated": 0,
         "ready": 0,
         "leased": 1,
         "delayed": 1,
@@ -93,7 +94,7 @@ def test_pipe_gets_plain_text_without_empty_queues(cli: Cli) -> None:
 def test_no_updates_give_a_table_of_zeros(cli: Cli) -> None:
     head, *bots = cli.said("status")
     assert head.split() == ["bot", "queue", "backlog", *status.STATES, "oldest", "rate/s", "wait", "run"]
-    assert [line.split() for line in bots] == [[name, *"00000000", "–", "0.0", "–", "–"] for name in ("shop", "help")]
+    assert [line.split() for line in bots] == [[name, *"000000000", "–", "0.0", "–", "–"] for name in ("shop", "help")]
 
 
 def test_undeclared_queues_are_shown(cli: Cli) -> None:

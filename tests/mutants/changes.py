@@ -315,8 +315,8 @@ IN_LUA = (
     Change(
         "an appended message does not wait for the rate",
         f"{LUA}/append.lua",
-        "if paced_until(lanes) and state == 'ready' then",
-        "if paced_until(lanes) and state == '' then",
+        "if (lanes.limits or paced_until(lanes)) and state == 'ready' then",
+        "if lanes.limits and state == 'ready' then",
     ),
     Change("a replayed message stays stopped", f"{LUA}/replay.lua", "'alive', 'stopped')", "'alive')"),
     Change(
@@ -347,8 +347,8 @@ IN_LUA = (
     Change(
         "a taken message keeps its lease",
         f"{LUA}/lib/ending.lua",
-        "  redis.call('ZREM', LEASES, id)\n  return found[2]",
-        "  return found[2]",
+        "  redis.call('ZREM', LEASES, id)\n  local limits",
+        "  local limits",
     ),
     Change(
         "a settled message keeps its lease",
