@@ -63,7 +63,7 @@ def test_worker_in_this_process_runs_lanes(celery_worker: Any) -> None:
 
 def test_start_worker_runs_tasks_with_a_lane_in_order() -> None:
     charged.clear()
-    with start_worker(app, pool="threads", concurrency=4, perform_ping_check=False):
+    with start_worker(app, pool="threads", concurrency=4, perform_ping_check=False, shutdown_timeout=60):
         charges = [charge.delay(9, total) for total in range(6)]
         assert [each.get(timeout=30) for each in charges] == [0, 1, 3, 6, 10, 15]
 
@@ -79,8 +79,8 @@ def test_the_worker_of_another_app_in_this_process_is_a_stock_one() -> None:
         return 2 * number
 
     with (
-        start_worker(app, pool="threads", concurrency=4, perform_ping_check=False),
-        start_worker(other, pool="threads", concurrency=4, perform_ping_check=False) as worker,
+        start_worker(app, pool="threads", concurrency=4, perform_ping_check=False, shutdown_timeout=60),
+        start_worker(other, pool="threads", concurrency=4, perform_ping_check=False, shutdown_timeout=60) as worker,
     ):
         # Then each runs the tasks of its app
         charges = [charge.delay(9, total) for total in range(6)]

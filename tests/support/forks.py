@@ -53,15 +53,11 @@ def _can_fork(command: Sequence[str], env: Mapping[str, str], imported: tuple[st
         return False
     if command[2] != "celery" and f"{command[2]}.__main__" not in imported:
         return False
-    return not {"gevent", "eventlet"} & set(command) and _early(env) == _early(_environment())
+    return not {"gevent", "eventlet"} & set(command) and _early(env) == _early(STARTED_WITH)
 
 
 def _early(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name.startswith(EARLY)}
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, **python_environment(os.environ)}
 
 
 def python_environment(inherited: Mapping[str, str]) -> dict[str, str]:
@@ -70,6 +66,10 @@ def python_environment(inherited: Mapping[str, str]) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), inherited.get("PYTHONPATH")))),
         "PYTHONUNBUFFERED": "1",
     }
+
+
+#: Before any test changes the environment: what acts early must be the same in the server and in what it forks.
+STARTED_WITH = {**os.environ, **python_environment(os.environ)}
 
 
 class Forked:
@@ -120,7 +120,7 @@ def _server(imported: tuple[str, ...]) -> socket.socket:
     with theirs:
         command = [sys.executable, "-m", "tests.support.forks", str(theirs.fileno()), *imported]
         running = subprocess.Popen(
-            command, cwd=ROOT, env=_environment(), pass_fds=[theirs.fileno()], start_new_session=True
+            command, cwd=ROOT, env=STARTED_WITH, pass_fds=[theirs.fileno()], start_new_session=True
         )
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, REQUEST_BYTES)
     atexit.register(running.wait)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -102,7 +103,7 @@ def test_what_is_published_to_the_old_queue_follows(lab: Lab, stock: Celery) -> 
             lab.ended(*published)
         check_once_each(lab.history, published)
     finally:
-        adopt.send_signal(2)
+        adopt.send_signal(signal.SIGTERM)
         said, _ = adopt.communicate(timeout=WITHIN_S)
     assert "interrupted\nmoved: 225 of keyed into orders.0\n" in said
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections import Counter
 
@@ -31,7 +32,7 @@ PAUSE_S = 0.2
 @click.option("--task", "tasks", multiple=True, metavar="NAME", help="Only {message}s of this task; several times.")
 @click.option("--to", metavar="QUEUE", help="This lane queue. Default: that of the task.")
 @click.option("--unacked", is_flag=True, help="Also what workers that are gone have not acknowledged.")
-@click.option("--follow", is_flag=True, help="Go on until Ctrl-C, with what is still published to the old queue.")
+@click.option("--follow", is_flag=True, help="Go on until Ctrl-C or SIGTERM, with what is still published.")
 @click.option("--dry-run", "dry", is_flag=True, help="Change nothing; show what would happen.")
 def adopt(
     lanes: Context,
@@ -54,6 +55,8 @@ def adopt(
     before = adoption.size()
     echo(f"before: {number(before)} in {queue}")
     begun_s = time.monotonic()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for a command in the background
     try:
         adoption.run(dry=dry)
         while follow and not dry:
