@@ -31,7 +31,7 @@ def check_limit(events: Sequence[Event], published: Sequence[str], most: int) ->
         if event.id not in position:
             continue
         if event.what == "start":
-            assert event.id not in ended, f"{event} ran again after its end"
+            ended.discard(event.id)  # its worker was killed before it had settled the message
             assert position[event.id] < len(ended) + most, f"{event} before it was its turn: {len(ended)} had ended"
             running.add(event.id)
             assert len(running) <= most, f"{event} while {running}"
