@@ -213,6 +213,19 @@ def test_a_stopped_message_needs_no_permit(client: Redis, store: Store) -> None:
     assert permits(client) == ({"x": [A]}, {"x": [C]})
 
 
+def test_a_message_that_is_stopped_in_the_same_step_was_not_gated(client: Redis, store: Store) -> None:
+    """The count `gated` has the messages that wait for a permit at the end of a step, and did not before."""
+    # Given no free permit
+    seed(client, state_with(leased(B, limits=ONE)))
+    # When a message is appended and is stopped by the next one in the same step
+    first = NewMessage(A, "q", f"body of {A}", ["a", Limited("x", 1)])
+    store.append([first, NewMessage(C, "q", f"body of {C}", ["a"], stops=True)])
+    # Then it has not waited for a permit
+    assert states(client) == {A: "ready", B: "leased", C: "waiting"}
+    assert permits(client) == ({"x": [B]}, {})
+    assert read(client).counts == {"appended": 2, "stopped": 1}
+
+
 def test_replay_drop_and_purge(client: Redis, store: Store) -> None:
     seed(client, state_with(ready(A, limits=ONE), gated(B, limits=ONE), gated(C, limits=ONE), buried(D, limits=ONE)))
     assert store.replay(D)

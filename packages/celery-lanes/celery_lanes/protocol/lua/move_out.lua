@@ -23,7 +23,6 @@ local function leave(id, stored, element)
   redis.call('ZREM', DELAYED, id)
   queues[queue] = true
   settle(id, queue, lanes)
-  step.gated[id] = nil
   return 1
 end
 

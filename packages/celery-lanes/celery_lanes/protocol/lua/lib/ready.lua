@@ -48,6 +48,7 @@ end
 local function parse_limit(limit) return string.match(limit, '^.(%d+) (.*)$') end
 
 local function leave_limits(id, limits)
+  step.gated[id] = nil
   for _, limit in ipairs(limits or {}) do
     local _, key = parse_limit(limit)
     if redis.call('ZREM', LIMIT .. key, id) == 1 then step.contested[key] = true end
@@ -188,7 +189,7 @@ local function write_admissions()
 end
 
 -- contested: key of a limit -> true, if its permits may have to be given: one was left, or a message waits for one
--- gated: id -> true, if the message waits for a permit since this step
+-- gated: id -> true, if the message waits for a permit since this step: it counts as gated if it still does in the end
 step.contested, step.gated = put_off(ADMISSIONS, write_admissions), {}
 
 local function write_ready()
