@@ -389,6 +389,8 @@ class LanesMachine(RuleBasedStateMachine):
         self.model.commit(item, writes)
         self.model.counts["skipped"] += skipped
         self.settled += item.names
+        # A timer that the same commit also cancels, replaces or moves has announced its queue.
+        self.bells |= {write.queue or item.queue for write in writes if isinstance(write, SetTimer)}
         self.compare()
 
     def known(self, write: Write) -> Write:
@@ -917,6 +919,7 @@ class LanesMachine(RuleBasedStateMachine):
         for item in self.model.in_state("buried"):
             assert self.store.replay(item.id)
             self.model.replay(item)
+            self.compare()
         for item in self.model.in_state("delayed"):
             self.overdue(keys.DELAYED, item)
         for number in self.model.gaps:

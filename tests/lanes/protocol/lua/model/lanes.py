@@ -189,6 +189,7 @@ class Model:
         for item in self.first():
             if item.due is None and (minutes := self._pace_of(item)):
                 item.state, item.minutes = "delayed", minutes
+                item.placed.clear()
 
     def _note_start(self, item: ModelMessage) -> None:
         for lane in item.lanes:
@@ -331,7 +332,7 @@ class Model:
     def _join(self, first: ModelMessage, item: ModelMessage) -> bool:
         """True if `item` joined the group of `first`."""
         is_same = (first.group, first.queue, first.lanes) == (item.group, item.queue, item.lanes)
-        if not is_same or not first.group or len(first.names) == MOST or first.stopped is not None:
+        if not is_same or not first.group or len(first.names) >= MOST or first.stopped is not None:
             return False
         is_ready = first in self._unpaced()
         if item.turn is not None and (first.fence is not None or not first.has_turn or is_ready):
