@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -899,7 +900,10 @@ class LanesMachine(RuleBasedStateMachine):
         return data.draw(st.sampled_from(items))
 
     def teardown(self) -> None:
-        """Run all messages to their end."""
+        with closing(self.store):
+            self.run_all_to_their_end()
+
+    def run_all_to_their_end(self) -> None:
         for lane in [*self.model.paused]:
             self.pause_or_resume(lane)
         for schedule in [*self.model.schedules]:
