@@ -69,7 +69,8 @@ def test_start_worker_runs_tasks_with_a_lane_in_order() -> None:
 
 
 def test_the_worker_of_another_app_in_this_process_is_a_stock_one() -> None:
-    # Given another app on the same server, and the workers of both in this process
+    # Given another app on the same server, and the workers of both in this process, one after the other: Celery's
+    # start_worker stops all workers of a process
     other = Celery("other", broker=os.environ["REDIS_URL"], backend=os.environ["REDIS_URL"], set_as_current=False)
     other.conf.task_default_queue = "other"
     charged.clear()
@@ -78,14 +79,12 @@ def test_the_worker_of_another_app_in_this_process_is_a_stock_one() -> None:
     def double(number: int) -> int:
         return 2 * number
 
-    with (
-        start_worker(app, pool="threads", concurrency=4, perform_ping_check=False, shutdown_timeout=60),
-        start_worker(other, pool="threads", concurrency=4, perform_ping_check=False, shutdown_timeout=60) as worker,
-    ):
-        # Then each runs the tasks of its app
+    with start_worker(app, pool="threads", concurrency=4, perform_ping_check=False, shutdown_timeout=60):
         charges = [charge.delay(9, total) for total in range(6)]
-        assert [double.delay(number).get(timeout=30) for number in range(3)] == [0, 2, 4]
         assert [each.get(timeout=30) for each in charges] == [0, 1, 3, 6, 10, 15]
+    with start_worker(other, pool="threads", concurrency=4, perform_ping_check=False, shutdown_timeout=60) as worker:
+        # Then each runs the tasks of its app
+        assert [double.delay(number).get(timeout=30) for number in range(3)] == [0, 2, 4]
         # And nothing of lanes is in the other one
         parts = [worker.consumer.connection.transport, worker.consumer.pool, *worker.consumer.blueprint.steps.values()]
         assert not [each for each in parts if type(each).__module__.startswith("celery_lanes")]
