@@ -271,12 +271,6 @@ IN_LUA = (
         "  if state == 'none' then leave_limits",
     ),
     Change(
-        "a message that is stopped in the step in which it arrived counts as gated",
-        f"{LUA}/lib/ready.lua",
-        "  step.gated[id] = nil\n  for",
-        "  for",
-    ),
-    Change(
         "the permit of a message that does not run stays taken",
         f"{LUA}/repair.lua",
         "if state ~= 'gated' and not HAS_PERMITS[state] then",
