@@ -110,10 +110,12 @@ def _poisoned(evidence: Evidence) -> frozenset[int]:
 
 
 def _sessions_wrong(evidence: Evidence, finished: Iterable[int]) -> list[Violation]:
-    """A chat's session must have counted each finished update of the chat once, however often it ran."""
+    """A chat's session must have counted each finished update of the chat once, however often it ran. What is malformed
+    has no chat.
+    """
     if evidence.sessions is None:
         return []
-    chat_of = {update: run.keys[0] for run in evidence.runs for update in run.group}
+    chat_of = {update: run.keys[0] for run in evidence.runs if run.keys for update in run.group}
     poisoned = _poisoned(evidence)
     updates: dict[str, list[int]] = defaultdict(list)
     for update in finished:
