@@ -612,6 +612,12 @@ IN_PYTHON = (
         "        if False:\n            raise self._refused()",
     ),
     Change(
+        "the acknowledgement of a refused run settles its message",
+        "packages/celery-lanes/celery_lanes/worker/task.py",
+        "            delivery.end_listening()\n            delivery.release_if_refused()\n",
+        "            delivery.end_listening()\n",
+    ),
+    Change(
         "a commit reports success whatever Redis answers",
         CLIENT,
         "return Outcome(min(code, 1))",

@@ -15,6 +15,7 @@ import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from billiard import pool as billiard_pool
@@ -27,6 +28,7 @@ from kombu import Queue
 
 import celery_lanes as lanes
 from celery_lanes.leases import background
+from celery_lanes.protocol import Store, connect
 from celery_lanes.transport import fetch
 from celery_lanes.transport.transport import LanesPoller
 from tests.support import history
@@ -273,6 +275,30 @@ def reject(self: Any, requeue: bool) -> None:
     raise Reject("as told", requeue=requeue and self.delivery.died == 0)
 
 
+def ask_elsewhere(self: Any, url: str, how: str) -> None:
+    """In the first run, ask a server that does not know the message, as a replica that is behind: it is refused."""
+    record("start", self.request.id)
+    asked = Path(os.environ[GATES], f"{self.request.id} asked")
+    if not asked.exists():
+        asked.touch()
+        ours = self.delivery.lanes
+        self.delivery.lanes = SimpleNamespace(
+            store=Store(connect(url)),
+            in_flight=ours.in_flight,
+            interrupt_listener=ours.interrupt_listener,
+            is_controlled=False,
+        )
+        if how == "check":
+            self.delivery.check()
+        elif how == "call":
+            self.delivery.journal.begin("1", "send:")
+        elif how == "swallow":
+            with suppress(lanes.LeaseLost):
+                self.delivery.check()
+            return
+    record("end", self.request.id)
+
+
 def close_everything(self: Any) -> None:
     """In the first run, close all files of the process, as daemons do, and open others that reuse the descriptors."""
     record("start", self.request.id)
@@ -475,6 +501,7 @@ TASKS = (
     plain,
     die,
     die_always,
+    ask_elsewhere,
     close_everything,
     raise_system_exit,
     retry_or_bury,

@@ -374,6 +374,13 @@ class Delivery:
             self._journal.mark_lost()
         self.lanes.in_flight.reports.send(RELEASED, self.tag)
 
+    def release_if_refused(self) -> None:
+        """Called when the run has ended. If Redis has refused a command of this run, the acknowledgement must not
+        settle the message: the answer may be that of a replica that is behind, after a failover.
+        """
+        if self._journal is not None and self._journal.is_refused:
+            self.release()
+
     def evict(self, *, delay_s: float | None, problem: dict[str, Any] | None) -> bool:
         """Take the message from a handler of this process that does not end: retry it after `delay_s`, or bury it if
         that is None. If `problem` is None, release it uncounted.
@@ -395,8 +402,7 @@ class Delivery:
                 self.interrupt()
 
     def _refused(self) -> LeaseLost:
-        if self.listens:
-            self._find_interrupt()
+        self.journal.mark_refused()
         return self._lost()
 
     def _lost(self) -> LeaseLost:

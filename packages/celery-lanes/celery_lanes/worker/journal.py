@@ -47,6 +47,8 @@ class AppLanes(Protocol):
 class Journal:
     """Threads and greenlets of one handler may share it. A run that makes no call costs nothing."""
 
+    #: Redis has refused a command of this run.
+    is_refused = False
     #: One lock for the whole process: it is held only briefly, and creating one is slow with gevent.
     _lock = Lock()
     creation_lock = Lock()
@@ -128,6 +130,7 @@ class Journal:
 
     def mark_refused(self) -> None:
         """Redis has refused a command of this run."""
+        self.is_refused = True
         self.mark_lost()
         if self._find_interrupt is not None:
             self._find_interrupt()

@@ -121,6 +121,7 @@ class LaneTask(Task):
             delivery.start()
             claimed_s = claimed_for_s(self) if delivery.died else 0.0
         except LeaseLost as lost:
+            delivery.release_if_refused()
             logger.info("lanes: not run: %s", lost)
             raise Ignore(str(lost)) from None
         except (RedisError, SoftTimeLimitExceeded) as away:
@@ -148,6 +149,7 @@ class LaneTask(Task):
             raise
         finally:
             delivery.end_listening()
+            delivery.release_if_refused()
 
     def _end_stopped(self, delivery: Delivery) -> NoReturn:
         self.on_stopped(delivery)
