@@ -378,8 +378,12 @@ class Delivery:
         """Called when the run has ended. If Redis has refused a command of this run, the acknowledgement must not
         settle the message: the answer may be that of a replica that is behind, after a failover.
         """
-        if self._journal is not None and self._journal.is_refused:
-            self.release()
+        if self.is_interrupted or self._journal is None or not self._journal.is_refused:
+            return
+        in_flight = self.lanes.in_flight
+        if not in_flight.reports.is_owner or in_flight.holds(self.tag):  # otherwise the renewal has logged it
+            logger.warning("lanes: the lease of %s is over; another worker may run it", self.id)
+        self.release()
 
     def evict(self, *, delay_s: float | None, problem: dict[str, Any] | None) -> bool:
         """Take the message from a handler of this process that does not end: retry it after `delay_s`, or bury it if
