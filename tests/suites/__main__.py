@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -18,7 +19,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from celery_lanes.embedded_server import start_server
@@ -119,9 +120,17 @@ def run(suite: Suite, fetched: Path, mode: str, more: Sequence[str] = (), ids: S
         command += ["-p", "celery.contrib.pytest"] if suite.of == "celery" else []
         command += ["-p", "tests.suites.plugin", *(ids or suite.arguments), *more]
         env = {**environment(server.url, fetched), "SUITE_LANES": mode, "SUITE_RESULTS": str(results)}
-        subprocess.run(command, cwd=fetched / suite.of, env=env, stdout=output, stderr=output, check=False)
-        found: Results = json.loads(results.read_text()) if results.exists() else {}
-        return found
+        return until_finished(command, results, cwd=fetched / suite.of, env=env, stdout=output, stderr=output)
+
+
+def until_finished(command: Sequence[str], results: Path, **options: Any) -> Results:
+    """Run pytest until all tests have a result: a test that takes too long ends it, and it goes on without that one."""
+    found: Results = {}
+    while True:
+        pytest = subprocess.run(command, process_group=0, check=False, **options)
+        known, found = len(found), json.loads(results.read_text()) if results.exists() else {}
+        if pytest.returncode != -signal.SIGKILL or len(found) == known:
+            return found
 
 
 def environment(url: str, fetched: Path) -> dict[str, str]:

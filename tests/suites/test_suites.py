@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+
 import pytest
 
-from tests.suites.__main__ import SUITES, different, documented, explained
+from tests.suites.__main__ import SUITES, different, documented, explained, until_finished
+from tests.support import ROOT
 
 STOCK = {"t/a.py::test_one[x]": "passed", "t/a.py::test_two": "passed", "t/a.py::test_three": "failed"}
 
@@ -41,3 +46,20 @@ def test_the_differences_are_those_of_the_page(found: list[str], listed: set[str
 def test_the_page_lists_tests_of_each_suite_that_differs() -> None:
     listed = {(suite.name, mode): documented(suite.name, mode) for suite in SUITES for mode in suite.modes}
     assert {name for name, tests in listed.items() if not tests} == {("kombu", "installed")}
+
+
+def test_a_test_that_never_ends_has_failed_and_the_others_run(tmp_path: Path) -> None:
+    (tmp_path / "limit.py").write_text("from tests.suites import plugin\nplugin.TEST_SECONDS = 3\n")
+    (tmp_path / "test_it.py").write_text(
+        "import time\ndef test_one(): pass\ndef test_never():\n  while True: time.sleep(1)\ndef test_two(): pass\n"
+    )
+    results = tmp_path / "results.json"
+    path = os.pathsep.join(map(str, (ROOT, tmp_path)))
+    env = {**os.environ, "PYTHONPATH": path, "SUITE_LANES": "", "SUITE_RESULTS": str(results)}
+    command = [sys.executable, "-m", "pytest", "-p", "tests.suites.plugin", "-p", "limit", "test_it.py"]
+    found = until_finished(command, results, cwd=tmp_path, env=env)
+    assert found == {
+        "test_it.py::test_one": "passed",
+        "test_it.py::test_never": "failed",
+        "test_it.py::test_two": "passed",
+    }
