@@ -76,13 +76,13 @@ def add(token: str, bot: str | None = None, *, settings: Settings | None = None)
 
 
 def remove(bot: int | str, *, drop: bool = False, settings: Settings | None = None) -> bool:
-    """Remove an added bot: it is polled no more, its webhook is deleted, and none of its updates is run. Returns False
+    """Remove an added bot: polling ends, its webhook is deleted, and none of its updates is run. Returns False
     if it was not added.
 
     Args:
         bot: Its id, or its token.
-        drop: What waits in its lanes is settled unrun, and so are its timers when they are due. By default it is kept,
-            and runs when the bot is added again.
+        drop: Its waiting updates are settled unrun, and so are its timers when they are due. By default they are kept,
+            and run when the bot is added again.
         settings: Those of the deployment; by default from the environment and `.env`.
 
     Raises:

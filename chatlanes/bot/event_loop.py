@@ -393,7 +393,7 @@ class EventLoop:
             raise
 
     def _end_early(self, begun: Awaited) -> None:
-        # The thread that put it may have been interrupted before it woke the loop; no other thread would do it.
+        # The thread that queued `begun` may have been interrupted before it woke the loop; no other thread would.
         self._inbox.empty()
         begun.cancel()
 

@@ -107,8 +107,8 @@ class Shorthands:
     # -- calls for the message that the update is about: that of the pressed button, or the one that was sent.
     # `message` selects another one, as returned by a call: `sent = ctx.reply("0 %")`, later
     # `ctx.edit("50 %", message=sent)`. An ephemeral message can only be edited and deleted. Each raises NoMessageError
-    # if there is none. Edits return the message, or True for an ephemeral message, for the message of an inline
-    # result, which takes edits only, and if nothing had to change.
+    # if there is none. Edits return the message, or True in three cases: an ephemeral message, the message of an inline
+    # result (which takes edits only), and an edit that changes nothing.
 
     def edit(self, text: str, /, *, message: Message | None = None, **params: Any) -> Any:
         """Replaces the text. Without a reply_markup the buttons are removed."""

@@ -212,7 +212,7 @@ def content_of(found: StoredTimer) -> dict[str, Any]:
 
 
 def _checked_time(when: When) -> tuple[int | None, int]:
-    """The time at which it is due, in ms since 1970; or None, and the ms until then. Redis decides what is past."""
+    """The time at which it is due, in ms since 1970; or None, and the ms until then. Redis decides if it is past."""
     if isinstance(when, datetime):
         if when.utcoffset() is None:
             raise TimerError(f"later({when!r}): a datetime needs a time zone, as in datetime.now(UTC)")

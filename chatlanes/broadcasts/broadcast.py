@@ -31,7 +31,7 @@ _PAGE = 1_000
 
 
 class UnknownBroadcastError(Exception):
-    """There is no broadcast of this id, or it has ended too long ago."""
+    """The id is not that of a broadcast, or the broadcast has ended too long ago."""
 
 
 @dataclass(frozen=True)

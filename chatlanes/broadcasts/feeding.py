@@ -60,7 +60,7 @@ def feeder_of(settings: Settings) -> str:
 
 
 def feed_again(settings: Settings, id_: str, in_ms: int) -> SetTimer:
-    """The write that sets the timer of the next run, for the commit of this one."""
+    """The write that sets the timer of the next run; part of this run's commit."""
     message = feed_message(settings, id_)
     owner, lanes = feeder_of(settings), message.lanes
     return SetTimer(owner, id_, message.id, message.queue, message.stored, in_ms=in_ms, lanes=lanes)

@@ -30,7 +30,7 @@ class RecipientsError(Exception):
 def read_recipients(file: TextIO) -> list[int]:
     """The chat ids, one on each line, without repeated ones. Blank lines, and text after `#`, are ignored.
 
-    Raises RecipientsError, which names malformed lines by their numbers, and if there are no recipients.
+    Raises RecipientsError if lines are malformed, with their numbers, or if the file has no recipients.
     """
     chats: dict[int, None] = {}
     wrong: list[str] = []

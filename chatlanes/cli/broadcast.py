@@ -273,7 +273,7 @@ def _show_all(found: list[BroadcastProgress], *, as_json: bool) -> None:
 
 def _call(settings: Settings, given: dict[str, Any]) -> Call:
     if bool(given["method"]) == bool(given["handler"]):
-        raise click.UsageError("give what is done for each chat: either --method or --handler")
+        raise click.UsageError("choose the action for each chat: either --method or --handler")
     if given["handler"]:
         if given["params"] or given["text_file"] or given["parse_mode"]:
             raise click.UsageError("--param, --text-file and --parse-mode are for --method")

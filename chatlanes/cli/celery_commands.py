@@ -40,7 +40,7 @@ Each option may also be a variable of the environment: FLOWER_BASIC_AUTH=ann:sec
 #: For options of the worker that Celery does not describe, or describes for other apps.
 WORKER_OPTIONS = {
     "hostname": "Name of the worker, such as one@%h; %h is the name of the machine. Default: celery@%h.",
-    "loglevel": "What is logged; INFO has a line for each update. Default: WARNING.",
+    "loglevel": "The lowest level to log; INFO has a line for each update. Default: WARNING.",
     "concurrency": "Slots: how many updates run at once. Default: the CPUs; auto: those that a container may use.",
     "pool": "What the slots are: processes (prefork), threads, greenlets (gevent), or only one (solo).",
     "purge": "Delete the updates that wait in its queues, before it starts. They are lost.",
@@ -64,7 +64,7 @@ FLOWER_OPTIONS = {
     "basic-auth": "The login, name:password; several are separated by commas.",
     "auth": "Who may log in through --auth-provider: a regular expression of e-mail addresses.",
     "auto-refresh": "Refresh the list of workers.",
-    "logging": "What is logged: debug, info, warning, error or none.",
+    "logging": "The lowest level to log: debug, info, warning, error or none.",
 }
 #: Options whose default is not one value.
 NO_DEFAULT = ("basic-auth", "cookie-secret", "task-runtime-metric-buckets")

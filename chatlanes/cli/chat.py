@@ -27,7 +27,7 @@ _PAUSE_HELP = (
 @click.option("--bot", metavar="NAME", help="Only this bot.")
 @click.option("--content", "with_content", is_flag=True, help="Show the content of the session, not only its size.")
 def chat(lanes: BotContext, lane: str, bot: str | None, with_content: bool) -> None:
-    """Show CHAT, a number or a key such as user:7: its lanes, what runs, its last errors, its session, its timers."""
+    """Show CHAT, a number or a key such as user:7: its lanes, running updates, last errors, session and timers."""
     _check(lanes, bot)
     found = [key for key in _lanes(lanes, lane) if bot in (None, _bot_of(lanes, key))]
     sessions = [name for name in _sessions(lanes, lane) if bot in (None, _bot_of(lanes, name))]

@@ -1,6 +1,6 @@
 r"""Text from other systems where it is printed: in log lines, in errors, in a terminal.
 
-Guarantees that no character of it moves the cursor, hides or reorders what is shown, or begins a line of its own:
+Guarantees that no character of it moves the cursor, hides or reorders other text, or begins a line of its own:
 control characters, line and paragraph separators, directional controls and halves of surrogate pairs are escaped as
 JSON and Python write them (`\u001b`). celery_lanes has the same table for its commands (cli/formatting.py); its import
 loads Celery, which a settings command or a FILTER does not need.

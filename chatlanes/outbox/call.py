@@ -66,7 +66,7 @@ def call_of(settings: Settings, chat_id: int, method: str, once: str | None, par
     """Check a call of the bot with these settings. Raises SendError, and OrderByError if ORDER_BY cannot be loaded."""
     if not isinstance(chat_id, int) or isinstance(chat_id, bool) or chat_id == 0:
         raise SendError(
-            f"chat_id={chat_id!r:.80}: use the number of the chat, which names its lane; getChat tells that of a @name"
+            f"chat_id={chat_id!r:.80}: use the number of the chat, which names its lane; getChat finds that of a @name"
         )
     given = {name: value for name, value in params.items() if value is not None}
     full = _with_chat(method, chat_id, given) if isinstance(method, str) else given
@@ -92,7 +92,7 @@ def _name(chat_id: int, once: str | None) -> str:
     if once is None:
         return secrets.token_hex(16)
     if not isinstance(once, str) or not once:
-        raise SendError(f"once={once!r:.80}: use a text that names what is sent, such as 'order 17 is shipped'")
+        raise SendError(f"once={once!r:.80}: use a text that identifies the call, such as 'order 17 is shipped'")
     return blake2b(f"{chat_id} {once}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 

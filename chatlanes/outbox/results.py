@@ -29,13 +29,13 @@ class State(Enum):
     REFUSED = "refused"  # Telegram refused it
     UNCERTAIN = "uncertain"  # it may have been made: it was begun, and its outcome was lost (UNCERTAIN_CALL=skip)
     BURIED = "buried"  # it failed MAX_ATTEMPTS times, and waits among the dead letters
-    UNKNOWN = "unknown"  # there is no call of this id, or it ended too long ago, or an operator has dropped it
+    UNKNOWN = "unknown"  # the id is unknown, the call ended too long ago, or an operator has dropped it
 
 
 def ending(
     id_: str, ended_ms: int, state: State, *, result: Any = None, error: Exception | None = None, why: str = ""
 ) -> list[Write]:
-    """The writes that record the end of a call, for the commit that settles its message."""
+    """The writes that record the end of a call; part of the commit that settles its message."""
     fields = errors.stored(error) if isinstance(error, BotApiError) else None
     record = {"state": state.value, "ended_ms": ended_ms, "result": result, "error": fields, "why": why}
     stored = json.dumps(record, separators=(",", ":"))

@@ -141,7 +141,7 @@ class AddedPollers:
         )
 
     def _end(self) -> None:
-        """Waits for the appends in flight. Long polls are left: they confirm only what is durable."""
+        """Waits for the appends in flight. Long polls are not ended: they confirm only updates that are durable."""
         for polled in self._polled.values():
             polled.stop.request()
         until_s = time.monotonic() + APPEND_GRACE_S

@@ -118,7 +118,7 @@ def intake_of(settings: Settings, timeout_s: float = TIMEOUT_S, telegram: Telegr
 
 
 def log_durability(of: Intake | AppendChannel) -> None:
-    """Log how durable this Redis is, and what is wrong with it."""
+    """Log how durable this Redis is, and its problems."""
     log.log(logging.INFO if of.durability.safe else logging.WARNING, "%s", of.durability)
     for sentence in of.advice:
         log.warning("%s", sentence)

@@ -39,7 +39,7 @@ class BotSettings(Settings):
 
     named: str
     bots_file: str
-    #: Why there is no token.
+    #: Why the bot has no token.
     no_token: str = ""
 
     @property

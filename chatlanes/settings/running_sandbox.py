@@ -1,4 +1,4 @@
-"""The sandbox that runs in this folder, for the commands of a second terminal.
+"""Lets commands in a second terminal find the sandbox that runs in this folder.
 
 Guarantees that a sandbox is found exactly while it runs, even if it is killed: the lock of its file ends with its
 process.

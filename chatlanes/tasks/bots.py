@@ -135,7 +135,7 @@ class Bots:
         return next(iter(self._by_id.values())) if len(self._by_id) == 1 else None
 
     def unserved(self, message_id: str) -> tuple[str, bool]:
-        """Why `of` returns None, if more is known, and whether the bot was removed with what waits for it."""
+        """Why `of` returns None, if more is known, and whether the bot was removed with its waiting updates."""
         bot_id = message_id.partition(":")[0]
         if self._added is None or not bot_id.isdecimal():
             return "", False

@@ -147,13 +147,13 @@ def _is_small(error: Exception, secrets: Secrets) -> bool:
 def end_unserved(message_id: str, delivery: lanes.Delivery | None) -> None:
     """Park an update of a bot whose token this worker does not have: no other bot may run it, and it must not be lost.
 
-    It stays first in its lanes until a worker that serves its bot fetches it. Only if the bot was removed with what
-    waits for it (`lanes bots remove --drop`), the update is settled unrun.
+    It stays first in its lanes until a worker that serves its bot fetches it. Only if the bot was removed with its
+    waiting updates (`lanes bots remove --drop`), the update is settled unrun.
     """
     why, is_removed = bots().unserved(message_id)
     if is_removed and delivery is not None:
         commit(delivery, skipped=True)
-        logger.info("%s: not run: its bot was removed, with what waits for it", message_id)
+        logger.info("%s: not run: its bot was removed, with its waiting updates", message_id)
         return
     if why:
         error = UnknownBotError(f"{message_id} waits for its bot: {why}")

@@ -116,7 +116,7 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """One run of a bot, which the steps pass on. `handler`: what is called in place of the bot."""
+    """One run of a bot, which the steps pass on. `handler`: the function to call instead of the bot."""
 
     request: Any
     served: ServedBot

@@ -224,7 +224,7 @@ class BotApi:
     def _client(self) -> HttpClient:
         """The HTTP client of this process. Two threads may each create one, and the second replaces the first.
 
-        There is no lock, because a child forked while a lock is held could never make a call.
+        It takes no lock, because a child forked while a lock is held could never make a call.
         """
         if self._beside is not None:
             return self._beside._client()

@@ -38,7 +38,7 @@ def start(part: str, settings: Settings, instance: str = "") -> None:
 
         use(Otel(part, settings, instance))
     except ImportError as error:
-        log.error("no traces, for OTEL_… is set and %s is not here: pip install 'chatlanes[opentelemetry]'", error.name)
+        log.error("no traces: OTEL_… is set, but %s is missing: pip install 'chatlanes[opentelemetry]'", error.name)
         return
     except ValueError as error:
         log.error("no traces: %s", error)

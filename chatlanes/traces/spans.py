@@ -68,7 +68,7 @@ class Traces:
         """Add an event to the current span."""
 
     def ids(self) -> dict[str, str]:
-        """The current `trace_id` and `span_id`, for the log."""
+        """The current `trace_id` and `span_id`, which the log shows."""
         return {}
 
     def stop(self, within_s: float) -> None:

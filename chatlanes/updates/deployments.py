@@ -2,7 +2,7 @@
 
 A process refuses to start if it and a live process of other bots would receive each other's updates. Of deployments
 that start together, the one whose process announces itself first starts whole. Processes that share a bot are one
-deployment, whose settings may be changing. There is no check while Redis is unavailable; the conflict is then logged
+deployment, whose settings may be changing. Nothing is checked while Redis is unavailable; the conflict is then logged
 after Redis is back, and `lanes check` reports it.
 """
 

@@ -159,7 +159,7 @@ class Intake:
 
         With `hold_ms` the updates are ordered by id instead, across batches too: an update whose predecessor is missing
         is held for at most this long. Of the `unwanted` only the ids are recorded, so that no update is held for them.
-        Raises RedisError; LeaseLost if the guard's fence is no longer current, in which case nothing was appended;
+        Raises RedisError; LeaseLost if the guard's fence is old, in which case nothing was appended;
         ServerUnfit if the connection now leads to a server that does not support lanes.
         """
         with traces.here().appending() as batch:

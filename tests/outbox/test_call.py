@@ -114,7 +114,7 @@ def test_a_mistake_is_told_at_once(chat: Any, method: Any, params: dict[str, Any
 
 @pytest.mark.parametrize("once", ["", 17, b"a"])
 def test_a_key_is_a_text(once: Any) -> None:
-    with pytest.raises(SendError, match="use a text that names what is sent"):
+    with pytest.raises(SendError, match="use a text that identifies the call"):
         call_of(SETTINGS, 7, "sendMessage", once, {"text": "hi"})
 
 

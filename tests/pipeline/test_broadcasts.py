@@ -271,7 +271,7 @@ def test_the_command_refuses_what_cannot_work(make_pipeline: MakePipeline, tmp_p
         ("--sessions", "--handler", "tests.support.bots:nothing"): "tests.support.bots has no nothing",
         ("--sessions", "--method", "sendMessage"): "sendMessage has no text",
         ("--sessions", "--method", "send message"): "send message is not a method of the Bot API",
-        ("--sessions", *says_hi, "--handler", "tests.support.bots:greet"): "give what is done for each chat",
+        ("--sessions", *says_hi, "--handler", "tests.support.bots:greet"): "choose the action for each chat",
     }.items():
         refused = pipeline.command("lanes", "broadcast", "start", *arguments)
         assert refused.exit_code() in (1, 2)

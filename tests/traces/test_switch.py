@@ -72,5 +72,5 @@ def test_dotenv_switches_traces_on(tmp_path) -> None:
     (tmp_path / ".env").write_text("OTEL_TRACES_EXPORTER=console\n")
     without = 'import sys; sys.modules["opentelemetry.sdk"] = None\n'
     said = says(tmp_path, without + START, BOT_TOKEN="1:TEST")
-    assert said.startswith("no traces, for OTEL_… is set and opentelemetry.sdk")
+    assert said.startswith("no traces: OTEL_… is set, but opentelemetry.sdk")
     assert "pip install 'chatlanes[opentelemetry]'" in said

@@ -1,7 +1,7 @@
 """pyTelegramBotAPI: `BOT=mybot:bot` names an AsyncTeleBot.
 
 The guarantees are those of telebot.py; each update is handled completely on this process's event loop, update listeners
-included, and there are no next steps. `bot.user` is set before the first update, as when the bot polls. telebot has no
+included. It has no next-step handlers. `bot.user` is set before the first update, as when the bot polls. telebot has no
 setting for its sender here, so the functions of `asyncio_helper` that send and download are replaced, for all bots.
 """
 

@@ -2,7 +2,7 @@
 
 A call that an earlier run of this update made is not repeated; it returns the recorded outcome. Nothing is sent if
 another worker may run the update: LeaseLost is raised instead. Read-only calls and chat actions are fenced but not
-journaled; without a lane there is no journal, and every call is made.
+journaled. A run without a lane has no journal, and makes every call.
 
 Calls that begin while the run is open belong to it, and have ended when its update is settled. A later call, of a task
 that outlives its handler, belongs to no update: it is sent directly, at most once, and is lost if its process ends. It

@@ -1,6 +1,6 @@
 """The lanes as JSON, for an app of FastAPI: `web.include_router(router(celery_app, may_see_lanes), prefix="/lanes")`.
 
-Whoever passes the dependency that the app gives may read and change everything. No page of another site can, because
+A user who passes the app's dependency may read and change everything. No page of another site can, because
 browsers send PUT and DELETE to another site only if it permits them.
 """
 

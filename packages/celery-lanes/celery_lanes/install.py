@@ -49,7 +49,7 @@ DEFAULTS: dict[str, Any] = {
     "broker_connection_max_retries": None,
     # Redis refuses commands while it is a replica, out of memory or busy; without this, that would end every worker.
     "broker_channel_error_retry": True,
-    # Runs are told at once that a message has stopped them (lanes.headers(stops=True)).
+    # True: a run is notified at once that a message has stopped it (lanes.headers(stops=True)).
     "lanes_control": False,
     # Two beats publish each firing of an entry with lane keys once.
     "beat_scheduler": "celery_lanes.transport.beat:LanesScheduler",

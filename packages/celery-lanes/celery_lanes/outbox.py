@@ -2,7 +2,7 @@
 
 Guarantees that a task which was added in a transaction is published if this is committed, and only then: once, after
 those of its keys that were added before it, also if processes die between the commit, the publish and the delete.
-Redis remembers what was published for 48 h: an entry that was published and not deleted may not be left for longer.
+Redis remembers published ids for 48 h: an entry that was published and not deleted may not be left for longer.
 celery_lanes.django.outbox and celery_lanes.sqlalchemy have the tables.
 """
 
@@ -49,7 +49,7 @@ class Table(ABC):
 
     @abstractmethod
     def fail(self, number: int, error: str) -> None:
-        """Note an error. Such an entry waits for somebody to correct it, and keeps no other one waiting."""
+        """Note an error. The entry is kept until an operator corrects it, and delays no other one."""
 
     @abstractmethod
     def count_failed(self) -> int: ...
@@ -144,4 +144,4 @@ def publish_committed(table: Table) -> None:
     try:
         publish(table)
     except Exception as error:
-        logger.warning("lanes: the outbox is not published yet, and what was committed waits in its table: %s", error)
+        logger.warning("lanes: the outbox is not published yet; the committed tasks wait in its table: %s", error)

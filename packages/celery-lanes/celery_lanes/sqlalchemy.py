@@ -71,7 +71,7 @@ class Outbox(Table):
         if transaction.parent is not None or not session.info.get(self):
             return
         session.info[self] = False
-        if in_greenlet():  # in an AsyncSession: the event loop goes on meanwhile
+        if in_greenlet():  # in an AsyncSession: the event loop continues meanwhile
             await_only(asyncio.to_thread(publish_committed, self))
         else:
             publish_committed(self)

@@ -19,15 +19,15 @@ class Words:
     key: str = "customer:9"
     #: A name of a queue, as an example.
     queue: str = "orders.0"
-    #: What an append is, once it is safe.
+    #: The word for an append that is safe.
     confirmed: str = "confirmed"
     #: The setting by which appends wait for replicas.
     replicas: str = "`replicas`"
-    #: What becomes of messages that Redis lost.
+    #: A sentence on messages that Redis lost.
     lost: str = "They are not published again"
     #: How to start the commands.
     command: str = "celery -A … lanes"
-    #: What to do if messages wait in queues that no worker reads.
+    #: The advice if messages wait in queues that no worker reads.
     unread: str = "start a worker for these queues, or delete them"
 
 

@@ -72,8 +72,8 @@ def sandbox(**options: Any) -> None:
     \b
         chatlanes sandbox --bot mybot:handle --reload
 
-    With BOT_TOKEN, from the environment or from the file .env in this folder, it serves that bot at Telegram, and there
-    is no page. With REDIS_URL it uses that Redis. All other settings work too; `chatlanes settings` describes them.
+    With BOT_TOKEN, from the environment or from the file .env in this folder, it serves that bot at Telegram, without
+    a page. With REDIS_URL it uses that Redis. All other settings work too; `chatlanes settings` describes them.
     """
     from chatlanes_sandbox.run import run_command
 

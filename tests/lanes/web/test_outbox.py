@@ -131,7 +131,7 @@ def test_while_redis_is_away_a_commit_succeeds(bank: Bank, monkeypatch: pytest.M
             ids = bank.add(session, 1)
             session.commit()
         [record] = [record for record in caplog.records if record.name == core.__name__]
-        assert record.message.startswith("lanes: the outbox is not published yet, and what was committed waits")
+        assert record.message.startswith("lanes: the outbox is not published yet; the committed tasks wait")
         assert (bank.published, bank.waiting) == ([], 1)
         # The next commit publishes it first
         ids += bank.add(session, 2)

@@ -29,7 +29,7 @@ KEPT_S = 90 * 86_400.0
 _NAME_LENGTH = 32
 #: Beside the data of a keyboard's buttons, whose names are longer: when the keyboard was made.
 _AT = "at"
-#: Where a chat has the time before which its keyboards are cleared.
+#: The key of the time before which the keyboards of a chat are cleared.
 _CLEARED = "ptb:keyboards cleared"
 
 

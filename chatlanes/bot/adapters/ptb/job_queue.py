@@ -64,7 +64,7 @@ class LaneJob(Job[Any]):
 
     @cached_property
     def callback(self) -> Any:  # type: ignore[override]
-        """Raises LookupError if there is no such function."""
+        """Raises LookupError if the function does not exist."""
         return callback_at(self.record.callback)
 
     @cached_property

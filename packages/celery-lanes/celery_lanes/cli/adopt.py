@@ -31,8 +31,8 @@ PAUSE_S = 0.2
 )
 @click.option("--task", "tasks", multiple=True, metavar="NAME", help="Only {message}s of this task; several times.")
 @click.option("--to", metavar="QUEUE", help="This lane queue. Default: that of the task.")
-@click.option("--unacked", is_flag=True, help="Also what workers that are gone have not acknowledged.")
-@click.option("--follow", is_flag=True, help="Go on until Ctrl-C or SIGTERM, with what is still published.")
+@click.option("--unacked", is_flag=True, help="Also {message}s that dead workers have not acknowledged.")
+@click.option("--follow", is_flag=True, help="Continue until Ctrl-C or SIGTERM, with new {message}s.")
 @click.option("--dry-run", "dry", is_flag=True, help="Change nothing; show what would happen.")
 def adopt(
     lanes: Context,
@@ -118,7 +118,7 @@ def _show(adoption: Adoption, *, dry: bool) -> bool:
 
 
 def _show_sum(adoption: Adoption, before: int) -> None:
-    """Whether the numbers agree: what others have done meanwhile is the difference."""
+    """Show the new size of the queue. It differs from the sum if workers or publishers used the queue meanwhile."""
     after = adoption.size()
     others = after - (before - adoption.tally.gone)
     said = f"{number(abs(others))} {'taken by workers' if others < 0 else 'more were published'} meanwhile"

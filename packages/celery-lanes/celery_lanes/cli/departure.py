@@ -1,7 +1,8 @@
-"""Moves the messages of a lane queue that no worker has to an ordinary queue of kombu, for one who leaves.
+"""Moves the messages of a lane queue that no worker has to an ordinary queue of kombu: the way back from lanes.
 
-Guarantees that each message is in its lanes or in the list at any moment, whoever dies, and that the messages of a lane
-are in the list in its order. The list has no lanes: its workers may run two messages of a key at the same time.
+Guarantees that each message is in its lanes or in the list at any moment, even if Redis or this process dies, and that
+the messages of a lane are in the list in its order. The list has no lanes: its workers may run two messages of a key at
+the same time.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Departure:
         self.stays: Counter[str] = Counter()
 
     def run(self) -> None:
-        """Moves what is there, and what is published before the end is reached."""
+        """Moves the messages of the queue, also those that are published before the end is reached."""
         name, passed = keys.pending(keys.group_of(self.queue)), 0
         while ids := [bytes_to_str(each) for each in self.store.client.zrange(name, passed, passed + AT_ONCE - 1)]:
             records = inspection.records(self.store.client, ids)

@@ -25,7 +25,7 @@ MOST_TIMERS = 5
 @lane_argument
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, without dead letters and timers.")
 def lane(lanes: Context, lane: str, as_json: bool) -> None:
-    """Show a lane by its key, such as {key}: its {message}s, what runs, its last errors, its timers."""
+    """Show a lane by its key, such as {key}: its waiting and running {message}s, last errors and timers."""
     paused = inspection.paused(lanes.client)
     if as_json:
         echo(json.dumps(_as_json(lanes, lane, paused), indent=2))

@@ -1,4 +1,4 @@
-"""`lanes outbox`: publish what waits in the outbox tables of the app."""
+"""`lanes outbox`: publish the entries of the app's outbox tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EVERY_S = 1.0
 
 
 @command("outbox", lanes)
-@click.option("--once", is_flag=True, help="Publish what waits now, and exit.")
+@click.option("--once", is_flag=True, help="Publish the waiting tasks, and exit.")
 def outbox(lanes: Context, once: bool) -> None:
     """Publish the tasks that processes which died, or an outage of Redis, have left in the outbox. Runs until it is
     stopped; it may be killed, and run several times.
@@ -40,7 +40,7 @@ def outbox(lanes: Context, once: bool) -> None:
 
 
 def _pass(found: list[Table]) -> str:
-    """Publish all that waits. Returns what is wrong, empty if nothing is."""
+    """Publish all waiting entries. Returns a sentence about the problem, empty if there is none."""
     for table in found:
         try:
             table.refresh()

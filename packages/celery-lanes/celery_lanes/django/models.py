@@ -1,4 +1,4 @@
-"""A model without a table, for the permissions `view_lane` and `change_lane` and the entries of the log."""
+"""A model without a table. Django needs it for the permissions `view_lane` and `change_lane` and for log entries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class _NoRows(models.Manager):
 
 
 class Lane(models.Model):
-    """`key`: what was acted on: a lane, a queue, a group, or ids."""
+    """`key`: the target of the action: a lane, a queue, a group, or ids."""
 
     key = models.TextField(primary_key=True)
 

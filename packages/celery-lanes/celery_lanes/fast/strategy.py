@@ -258,7 +258,7 @@ class FastRequest(LaneRequest):
         return result
 
     def _loop(self, pool: Any) -> dict[str, Any]:
-        """The event loop that this may run on without its own thread, for a pool with loops (thread_pool.py)."""
+        """The event loop on which this may run without its own thread, if the pool has loops (thread_pool.py)."""
         if not getattr(pool, "has_loops", False):
             return {}
         tracer = self._task.__trace__.tracer

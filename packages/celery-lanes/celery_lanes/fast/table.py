@@ -62,7 +62,7 @@ def apply(worker: Any) -> None:
 
 
 def digest_of(name: str) -> str:
-    """The digest of the source of `module:attribute`; empty if there is no source."""
+    """The digest of the source of `module:attribute`; empty if it has no source."""
     module, _, path = name.partition(":")
     try:
         source = inspect.getsource(reduce(getattr, path.split("."), import_module(module)))

@@ -524,7 +524,7 @@ def id_of(tag: str) -> str:
 
 
 def _message(new: Leased, asked_s: float, deadline_s: float, now_s: float) -> LeasedMessage:
-    """Redis gives times relative to its answer, which is no earlier than `asked_s`."""
+    """Redis gives times relative to its answer, which comes at `asked_s` or later."""
     return LeasedMessage(
         new.id,
         new.fence,

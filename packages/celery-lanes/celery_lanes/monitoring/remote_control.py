@@ -62,7 +62,7 @@ def terminate(state: Any, signal: str, task_id: Any, **options: Any) -> Any:
 
 @inspect_command(visible=False)
 def hello(state: Any, from_node: str, revoked: Any = None, revokes: Any = None, **options: Any) -> Any:
-    """A worker starts: exchange what was revoked, when, and which of it is to be terminated."""
+    """A worker starts: exchange the revoked ids, their times, and which of them are to be terminated."""
     reply = _stock_hello(state, from_node, revoked, **options)
     if reply is None:  # from itself
         return None

@@ -110,9 +110,9 @@ class Element(NamedTuple):
 
 
 class Adopted(Enum):
-    """What became of an element."""
+    """The outcome for one element."""
 
-    NOT_THERE = 0  # it is not between the indexes, or somebody else has taken it
+    NOT_THERE = 0  # it is not between the indexes, or another client has taken it
     MOVED = 1
     SCHEDULED = 2
     KNOWN = 3  # removed, because a message or a timer with its id waits

@@ -99,7 +99,7 @@ PACED = "\x1f"
 #: Precedes each limit of a message there.
 LIMITED = "\x1c"
 
-#: A source of messages that repeats what it has no confirmation for, for a day at most, is heard for twice that time.
+#: A source may repeat a message that was not confirmed to it, for a day at most; its id is remembered for two days.
 SEEN_TTL_S = 48 * 3600
 #: 8 KiB for each bitmap: small enough for one message a day, and 50 million consecutive ids take 6 MB.
 SEEN_BLOCK = 65_536

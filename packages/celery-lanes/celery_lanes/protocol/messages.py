@@ -59,7 +59,7 @@ class Paced(str):
 
 
 class Limited(str):
-    """The key of a limit, which is no lane: at most `concurrency` messages that have it run at the same time."""
+    """The key of a limit, which is not a lane: at most `concurrency` messages that have it run at the same time."""
 
     concurrency: int
 
@@ -250,7 +250,7 @@ class SetNote:
             )
 
 
-#: What happens to a message of a group that arrives during a run of it.
+#: The handling of a message of a group that arrives during a run of the group.
 Mode = Literal["queue", "collect", "interrupt", "steer"]
 
 

@@ -158,7 +158,7 @@ class Leased(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Fetched:
     """The result of a fetch. `more`: ready messages are left; `last_wait`: only messages of the queues that are read
-    last are left, for which there was no room; `suspects`: some of them must run alone in a
+    last are left, because the worker had no room for them; `suspects`: some of them must run alone in a
     worker, None: unknown, because the fetch asked for no messages.
     """
 

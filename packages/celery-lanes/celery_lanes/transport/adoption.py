@@ -1,8 +1,9 @@
 """Moves the messages of an ordinary queue of kombu into lanes, while workers and publishers use it.
 
-Guarantees that each message is in its list or in its lanes at any moment, whoever dies, and that one that cannot have
-lane keys stays where it is. The messages of a list join their lanes in its order; lists of higher priority go first.
-Does not keep an order between them and messages that are published into the lanes meanwhile.
+Guarantees that each message is in its list or in its lanes at any moment, even if Redis, a worker or this process dies,
+and that one that cannot have lane keys stays where it is. The messages of a list join their lanes in its order; lists
+of higher priority go first. Does not keep an order between them and messages that are published into the lanes
+meanwhile.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Wanted(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What a message runs."""
+    """The task that a message runs, and its arguments."""
 
     name: str
     args: Sequence[Any]
@@ -103,8 +104,8 @@ class Adoption:
     # -- the lists
 
     def run(self, *, dry: bool = False) -> None:
-        """Moves what is there, and what is published before the beginning of each list is reached. With `dry`, only
-        counts.
+        """Moves the messages of each list, also those that are published before its beginning is reached. With `dry`,
+        only counts them.
         """
         for name in self.lists:
             while not self._run(name, dry=dry):

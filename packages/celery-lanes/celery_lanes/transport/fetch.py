@@ -32,7 +32,7 @@ T = TypeVar("T")
 #: wake-up, other workers fetch within this time, which is shorter than the leases that it left. Each timeout costs an
 #: idle worker one fetch.
 WAIT_S, WAIT_OF_LEASE = 5.0, 1 / 3
-#: The same while there is no room for messages of the queues that are read last: their wake-ups are not waited for.
+#: The same while the worker has no room for messages of the queues that are read last: it ignores their wake-ups.
 LAST_WAIT_S = 0.1
 #: How long to wait after a refusal (a replica, a script that takes too long, a full disk), seconds.
 REFUSED_PAUSE_S = 1.0
@@ -71,7 +71,7 @@ class PolledConnection:
         self.client.connection.send_command(*command)
 
     def read(self) -> Any:
-        """The answer. The command is no longer in flight afterwards, also if an error is raised."""
+        """The answer. It ends the command's time in flight, also if an error is raised."""
         try:
             return self.client.parse_response(self.client.connection, self.kind)
         finally:
@@ -162,7 +162,7 @@ class PendingFetch(PolledConnection):
         return fetched
 
     def last_answer(self) -> Fetched | None:
-        """The pending answer, for a caller that will not fetch again. None: it was lost."""
+        """The pending answer; use it if you will not fetch again. None: it was lost."""
         fetched = None
         try:
             if self.has_answer(within_s=2.0):
@@ -258,7 +258,7 @@ class FetchLoop:
         self._must_pass_on = False  # a wake-up was read without capacity: another worker must get it
         self._is_started = False
         self._waits_for_room = (
-            False  # the queues that are read last have ready messages, and there was no room for them
+            False  # the queues that are read last have ready messages, and the worker had no room for them
         )
         self._is_refused = False
         self._paused_until_s = 0.0
@@ -305,8 +305,8 @@ class FetchLoop:
             self._send_wait()
 
     def _send_wait(self) -> None:
-        """Block on the wake-up lists. Those of the queues that are read last are left out while there is no room for
-        their messages: they are for other workers.
+        """Block on the wake-up lists. Those of the queues that are read last are left out while this worker has no room
+        for their messages: they are for other workers.
         """
         first, ordinary, last = self._channel.queues_to_read()
         timeout_s = min(WAIT_S, self._in_flight.lease_s * WAIT_OF_LEASE)

@@ -75,7 +75,7 @@ class LaneRouter(Router):
         return routed
 
     def query_router(self, router: Any, *message: Any) -> Any:
-        """The keys that a function of task_routes returns are no template: they may contain braces."""
+        """The keys that a function of task_routes returns are not templates: they may contain braces."""
         route = super().query_router(router, *message)
         if isinstance(route, dict) and route.get("lane") is not None and not isinstance(router, MapRoute):
             return {**route, "lane": partial(_constant, route["lane"])}
@@ -107,7 +107,7 @@ class LaneRouter(Router):
         return self.queues.add(Queue(name, Exchange(""), name, queue_arguments=dict(QUEUE_ARGUMENTS)))
 
     def _is_left_to_celery(self, routed: Mapping[str, Any]) -> bool:
-        """True if Celery would take its default queue, and that is no lane queue."""
+        """True if Celery would take its default queue, and that is an ordinary one."""
         if routed.get("exchange") or routed.get("routing_key"):
             return False
         default = self.app.conf.task_default_queue
@@ -248,6 +248,6 @@ def _missing(template: str, name: str, place: str, is_known: bool) -> str:
     if is_known:
         return f"{wanted}: pass it as an argument, or pass headers=lanes.headers([…])"
     return (
-        f"{wanted}: this program does not know the task and finds only what is passed by name, or by position as "
+        f"{wanted}: this program does not know the task and finds only arguments passed by name, or by position as "
         "{0}, {1}, …"
     )

@@ -2,7 +2,7 @@
 
 Guarantees that a message which was taken belongs to the run, and is in no other one: it is settled, buried and replayed
 with it. A later run gets what the runs before it have taken, in order and no earlier than they did. Does not guarantee
-that it gets to all of them: those that are left when it ends are given back, and are the next run.
+that it reaches all of them: those that are left when it ends return to their lanes, and form the next run.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Arrivals:
         self._known += new
 
     def leave_rest(self) -> None:
-        """The run ends: give back what it has not got. Raises what `ask` raises."""
+        """The run ends: return the messages that it has not got to their lanes. Raises what `ask` raises."""
         with self._lock:
             if self._taken:
                 self._ask(verbs.leave(*self._lease, kept=self._known - len(self._taken)))

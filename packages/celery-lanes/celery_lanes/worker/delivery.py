@@ -177,7 +177,7 @@ class Delivery:
         return self._arrivals is not None and self._arrivals.has_any(place)
 
     def fetch_arrival(self, place: int = 0) -> bool:
-        """Make the round trip of `take_arrival`, and take nothing. False: there is no message. Raises the same."""
+        """Make the round trip of `take_arrival`, and take nothing. False: none has arrived. Raises the same."""
         if self._arrivals is None:
             return False
         try:
@@ -193,14 +193,14 @@ class Delivery:
 
         A run after a crash or a failure gets the messages that runs before it have taken, in order, and each no earlier
         than at the `place` at which it was taken: a number that grows during a run. Those that it has not got when it
-        succeeds are the next run. A message takes at most 1,000 others. While Redis does not answer, behaves like
+        succeeds form the next run. A message takes at most 1,000 others. While Redis does not answer, behaves like
         `park`. Raises LeaseLost.
         """
         return self._arrivals.take(place) if self._arrivals and self.fetch_arrival(place) else None
 
     def leave_arrivals(self) -> None:
-        """The run has succeeded: what runs before it have taken, and it has not got, becomes the next run. Part of
-        `commit`. While Redis does not answer, behaves like `park`.
+        """The run has succeeded: messages that earlier runs have taken and this one has not got form the next run. Part
+        of `commit`. While Redis does not answer, behaves like `park`.
         """
         if self._arrivals is not None:
             self._arrivals.leave_rest()
@@ -390,7 +390,7 @@ class Delivery:
         that is None. If `problem` is None, release it uncounted.
 
         From now on this worker treats the lease as lost; the slot stays taken until the handler ends. The background
-        thread sends this to Redis and retries until it succeeds. False: the message was no longer in flight, and
+        thread sends this to Redis and retries until it succeeds. False: the message had left the worker, and
         nothing has changed.
         """
         delay_ms = None if delay_s is None else round(delay_s * 1000)
@@ -557,7 +557,7 @@ class InterruptListener:
             calls[0]()
 
     def _interrupt_lost(self, store: Store) -> None:
-        """Notices were lost while there was no subscription."""
+        """Notices were lost while this process was not subscribed."""
         with self._lock:
             tags, arrivals = [*self._runs], [*self._arrivals.values()]
         for _, look in arrivals:

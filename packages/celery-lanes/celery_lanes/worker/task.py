@@ -72,7 +72,7 @@ class LaneTask(Task):
 
     abstract = True
     _is_in_lanes = True
-    #: What its messages are ordered by (transport/routing.py).
+    #: The keys by which its messages are ordered (transport/routing.py).
     lane: Lane | None = None
     Request = "celery_lanes.worker.request:LaneRequest"
 
@@ -164,7 +164,7 @@ class LaneTask(Task):
         delivery.commit()
 
     def loop_of(self, message_id: str) -> Loop | None:
-        """The loop on whose thread this message may run with -P threads, for a task that waits only in coroutines and
+        """The loop on whose thread this message may run with -P threads, if its task waits only in coroutines and
         makes its other blocking calls with `run_blocking` (runtime/threads.py). None: it gets its own thread.
         """
         return None
@@ -186,7 +186,7 @@ class LaneTask(Task):
         """Greater in every run of a message than in all of its runs before, and than in those of the messages before it
         in its lanes. In a column of your own database, it keeps out a worker that has lost its lease
         (docs/databases.md). If the clock of Redis is set back, the next message of a lane may have a lower one; that of
-        a run is still greater than those of earlier runs of its message. Raises LanesError if there is no delivery.
+        a run is still greater than those of earlier runs of its message. Raises LanesError without a delivery.
         """
         delivery = self.delivery
         if delivery is None:
@@ -284,7 +284,7 @@ def put_in_lanes(tasks: Iterable[Any]) -> None:
 
 
 def _differ(given: Any, own: Any) -> bool:
-    """Whether `retry` is given other arguments than those of the message; JSON has no tuples."""
+    """True if `retry` has other arguments than those of the message; JSON has no tuples."""
     if given is None:
         return False
     return dict(given) != (own or {}) if isinstance(given, Mapping) else list(given) != list(own or ())

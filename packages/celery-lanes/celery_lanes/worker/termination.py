@@ -60,7 +60,7 @@ class LanesControl(Control):
 
 
 class LanesInspect(Inspect):
-    """`app.control.inspect`. A worker that starts says hello to the others: they tell each other what was revoked."""
+    """`app.control.inspect`. A worker that starts says hello to the others: they exchange the revoked ids."""
 
     def hello(self, from_node: str, revoked: Any = None) -> Any:
         replies = self._request("hello", from_node=from_node, revoked=revoked, revokes=told())

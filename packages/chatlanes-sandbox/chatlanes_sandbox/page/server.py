@@ -138,7 +138,7 @@ class Page:
         return killed
 
     def make_slow(self, *, slow: bool) -> None:
-        """Each call of a handler takes so long that a kill hits a handler that runs."""
+        """Slow down each call of a handler, so that a kill hits a handler that runs."""
         self.bot.slow_s = SLOW_S if slow else 0.0
         self._show_lanes()
 

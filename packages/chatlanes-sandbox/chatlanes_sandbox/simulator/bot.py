@@ -208,7 +208,7 @@ class SimulatedBot:
         return self._given({"message": self.chats.written(chat_id, user_id, content, is_ephemeral=is_ephemeral)})
 
     def press_button(self, chat_id: int, user_id: int, message_id: int, button: str) -> Update | None:
-        """A user presses a button. Raises ValueError if there is no such button."""
+        """A user presses a button. Raises ValueError if the message does not have it."""
         return self._given({"callback_query": self.chats.pressed(chat_id, user_id, message_id, button)})
 
     def press_stop(self, chat_id: int, thread: int = 0) -> Update | None:

@@ -1,5 +1,5 @@
 -- adopt: move messages from the end of an ordinary list, which kombu reads from there, into their lanes, in one step.
--- Whoever takes an element of the list, this script or a worker, takes it alone.
+-- An element of the list is taken once, by this script or by a worker.
 -- With  timers
 -- KEYS  the list
 -- ARGV  first last

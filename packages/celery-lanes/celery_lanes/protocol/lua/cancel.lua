@@ -2,7 +2,7 @@
 -- With  timers
 -- KEYS  none
 -- ARGV  timer
--- Returns 1, or 0 if there is no such timer
+-- Returns 1, or 0 if the timer does not exist
 local timer = unpack(ARGV, 1, 1)
 
 even_when_full()

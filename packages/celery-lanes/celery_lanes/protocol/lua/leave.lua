@@ -1,4 +1,4 @@
--- leave: give back the last messages that a run has taken. They follow it again, in front of all others.
+-- leave: return the last messages that a run has taken. They follow it again, in front of all others.
 -- With  joining
 -- KEYS  none
 -- ARGV  id fence kept

@@ -4,8 +4,8 @@
 -- KEYS  the list
 -- ARGV  id timer stored element, once for each message, the oldest first: `element` is what the list gets; a message with
 --       a `timer` (may be empty) waits there. Another one moves if it is the first in all its lanes, so that the list has
---       their order, if its stored form is still `stored`, and if it is no group, is not stopped nor over its rate, and
---       has no journal
+--       their order, if its stored form is still `stored`, and if it is not a group, is neither stopped nor over its rate,
+--       and has no journal
 -- Returns for each message 1 if it was moved, otherwise 0
 local MOVABLE = { ready = true, waiting = true, gated = true, delayed = true }
 local queues = {}

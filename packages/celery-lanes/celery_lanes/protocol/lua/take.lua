@@ -5,10 +5,11 @@
 --       `place`: a number that says when in the run it is taken, for later runs; empty: none is taken. `known`: how many
 --       messages the holder knows that this run, and runs before it, have taken; if there are more, the answer to an
 --       earlier call was lost, and none is taken now
--- Returns {what was taken so far, bodies, whether another one follows (0 or 1)}, or nil if the lease was lost: a JSON array
+-- Returns {messages taken so far, bodies, whether another one follows (0 or 1)}, or nil if the lease was lost: a JSON array
 --       of [place, id, seq], with the id and the place that the message, or the first one of its group, had in its lanes;
 --       and a text that ends with the bodies of those that the holder does not know
--- What was taken is the end of the body of the run, as if it had joined, so that it is settled, buried and replayed with it.
+-- A message that was taken is at the end of the body of the run, as if it had joined: it is settled, buried and replayed
+-- with it.
 local id, fence, known, place = unpack(ARGV, 1, 4)
 local MOST_TAKEN = 1000 -- by one message: a later run must get all of them
 

@@ -117,13 +117,13 @@ class Chats:
         return ephemeral(written) if is_ephemeral else written
 
     def pressed(self, chat_id: int, user_id: int, message_id: int, button: str) -> dict[str, Any]:
-        """The callback query of a press. Raises ValueError if there is no such button."""
+        """The callback query of a press. Raises ValueError if the message does not have the button."""
         message = self._messages.get((chat_id, message_id), {})
         check_receiver(message, user_id)
         return callback_query(person(user_id), message, data_of(message, button))
 
     def stopped(self, chat_id: int, thread: int = 0) -> dict[str, Any]:
-        """The stopped_message_generation of a press on Stop. Raises ValueError if there is no such button."""
+        """The stopped_message_generation of a press on Stop. Raises ValueError if no Stop button is shown."""
         return {"chat": self._chat_of({"chat_id": chat_id}), **self.drafts.stop((chat_id, thread))}
 
     def ephemeral_commands(self) -> set[str]:
@@ -404,7 +404,7 @@ def person(user_id: int) -> dict[str, Any]:
 
 
 def data_of(message: dict[str, Any], button: str) -> str:
-    """The data of a message's button, named by its text or its data. Raises ValueError if there is no such button."""
+    """The data of a message's button, named by its text or its data. Raises ValueError if it is not found."""
     if not message:
         raise ValueError("the message does not exist, or is not the bot's")
     rows = message.get("reply_markup", {}).get("inline_keyboard", [])

@@ -64,7 +64,7 @@ class Drafts:
         return True
 
     def stop(self, place: Place) -> dict[str, Any]:
-        """Its user presses Stop. Returns fields of the update. Raises ValueError if there is no such button."""
+        """Its user presses Stop. Returns fields of the update. Raises ValueError if no Stop button is shown."""
         draft = self.at(place)
         if draft is None or not draft.can_stop:
             raise ValueError("the chat has no draft with a Stop button")
@@ -89,7 +89,7 @@ class Drafts:
         return draft.can_stop and (draft.place, draft.draft_id) not in self._stopped
 
     def shown(self) -> list[dict[str, Any]]:
-        """All drafts, for the control interface and the page."""
+        """All drafts, as the control interface and the page show them."""
         drafts = (self.at(place) for place in self._drafts)
         return [
             {

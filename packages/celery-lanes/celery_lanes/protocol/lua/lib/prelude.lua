@@ -17,8 +17,8 @@ local PACES, LIMIT = 'lanes:paces', 'lanes:limit:'
 -- The state of a step that several functions share. The chunk that declares a field describes it.
 local step = {}
 
--- What functions put off to the end of the step is written there together, in this order. Its fields are declared with
--- their writer, so that no script which changes them is without it.
+-- Writes that functions postpone to the end of the step are made there together, in this order. A field is declared with
+-- its writer, so that no script which changes the field is without it.
 step.writers = {}
 local REMOVALS, HIGHEST, BODIES, PLACES, NUMBERS, ADMISSIONS, READY = 1, 2, 3, 4, 5, 6, 7
 local function put_off(order, write)
@@ -26,7 +26,7 @@ local function put_off(order, write)
   return {}
 end
 
--- Ends a step. Each verb that reaches a field that is put off calls it once.
+-- Ends a step. Each verb that reaches a postponed field calls it once.
 local function finish()
   for order = REMOVALS, READY do
     if step.writers[order] then step.writers[order]() end
