@@ -115,7 +115,7 @@ def impatient(what: str) -> Iterator[None]:
         f"{what} is not done after {LONG_IMPORT_S:g} s. If it starts polling, put that under `if __name__ == ...` and "
         "name what handles its updates."
     )
-    timer = Timer(LONG_IMPORT_S, lambda: print(said, file=sys.stderr, flush=True))  # noqa: T201 - there is no log yet
+    timer = Timer(LONG_IMPORT_S, lambda: print(said, file=sys.stderr, flush=True))  # noqa: T201 - logging is not set up
     timer.daemon = True
     timer.name = "alarm"  # it may outlive the import by a moment; it is not one of the bot's threads
     timer.start()
@@ -143,7 +143,7 @@ def _set_up_django() -> None:
 def warn_of_hidden_module(entry_point: str) -> None:
     """Python prefers the folder `poller/` of a clone to a `poller.py` beside it."""
     if os.path.exists(f"{entry_point}.py"):
-        print(  # noqa: T201 - there is no log yet
+        print(  # noqa: T201 - logging is not set up
             f"{entry_point}.py in {os.getcwd()} cannot be imported: the clone's folder {entry_point}/ hides it. "
             f"{_ELSEWHERE}",
             file=sys.stderr,

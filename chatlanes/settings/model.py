@@ -88,7 +88,7 @@ class Settings(BaseSettings):
     bot_api_url: WebAddress = text(
         "https://api.telegram.org",
         "an address with http:// or https://, without a query",
-        "Where the Bot API answers: Telegram's servers, or a local Bot API server.",
+        "The address of the Bot API: Telegram's servers, or a local Bot API server.",
     )
     bot_api_files: Folder | None = text(
         None,

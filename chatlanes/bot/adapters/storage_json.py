@@ -109,7 +109,7 @@ def _class(path: str) -> Any:
     found = found_at(path)
     if isinstance(found, type) and (issubclass(found, Enum) or dataclasses.is_dataclass(found)):
         return found
-    raise LookupError(f"the stored value is a {path}, and there is no such enum or dataclass any more")
+    raise LookupError(f"the stored value is a {path}, an enum or dataclass that no longer exists")
 
 
 def _enum(value: Enum) -> list[Any]:

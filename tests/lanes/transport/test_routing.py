@@ -249,7 +249,7 @@ def test_shared_tasks_and_tasks_made_before_install(redis_url: str, monkeypatch:
     app.close()
 
 
-# -- routes, for a program that knows the route and not the task
+# -- routes of a program that does not have the task
 
 ROUTES: dict[str, Any] = {
     "by name": {"shop.*": {"lane": LANE}},

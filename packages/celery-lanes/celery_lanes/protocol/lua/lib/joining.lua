@@ -4,7 +4,7 @@
 -- A message may join while the group runs: its run is interrupted, gets a new fence, so that it changes nothing more, and
 -- the group is open again.
 -- A message may also stop the first message of each of its lanes, which ends its run in the same way. A stopped message
--- is handed out once more, for its worker to end it; nothing joins it, and it is not stopped again.
+-- is handed out once more, so that its worker ends it; nothing joins it, and it is not stopped again.
 -- A run that is steered is notified of a message of its group that arrives behind it. It may take the message (take.lua),
 -- which then belongs to it like one that has joined.
 -- With  ending

@@ -103,7 +103,7 @@ local function set_successor(id, queue, lanes, stored)
   return redis.call('HSETNX', SUCCESSORS, id, queue .. '\t' .. lanes .. '\t' .. stored) == 1
 end
 
--- The other message has no record any more. Returns false if there is no successor.
+-- The other message has no record any more. Returns false if it has no successor.
 local function join_successor(id)
   local found = redis.call('HGET', SUCCESSORS, id)
   if not found then return false end
