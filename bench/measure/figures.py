@@ -19,7 +19,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Raises ValueError if there are no values."""
+        """Raises ValueError without values."""
         if not values:
             raise ValueError("a spread needs at least one value")
         return cls(median(values), min(values), max(values))

@@ -1,4 +1,4 @@
-"""The judge: from what was acknowledged and what the handlers wrote to a verdict. Pure, except for `read`.
+"""The judge: makes a verdict from the acknowledgements and the files of the handlers. Pure, except for `read`.
 
 * lost: acknowledged, and no attempt of it ended (of a message that always fails: none began)
 * twice: ends beyond the first
@@ -41,7 +41,7 @@ class Sent(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """What is done to the system at `at_ns`, and the workers that it strikes."""
+    """A fault that strikes the system at `at_ns`, and the workers that it hits."""
 
     at_ns: int
     struck: tuple[str, ...]

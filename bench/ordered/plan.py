@@ -54,7 +54,7 @@ class Row:
 @dataclass(frozen=True)
 class Scale:
     """`lease_s` is what each system's documented setting for it gets; `limit_s` ends a row that is not done by then.
-    What is missing after `patience_s` without any progress counts as lost.
+    Messages that are missing after `patience_s` without any progress count as lost.
     """
 
     rows: tuple[Row, ...]

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> None:
 
 
 def merged(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The outcomes of all parts of a run, later ones in the place of earlier ones; the load is the highest of them."""
+    """The outcomes of all parts of a run; later ones replace earlier ones. The load is the highest of them."""
     found = {(each["system"], each["row"], each["round"]): each for part in documents for each in part["outcomes"]}
     return {**documents[-1], "load": max(each["load"] for each in documents), "outcomes": list(found.values())}
 
@@ -69,7 +69,7 @@ def measured(document: dict[str, Any]) -> str:
 
 
 def text(outcomes: Sequence[Outcome]) -> str:
-    """All tables, for the terminal."""
+    """All tables, as the terminal shows them."""
     return "\n".join(f"{name}:\n{make(outcomes)}" for name, make in TABLES.items())
 
 
@@ -128,7 +128,7 @@ Column = tuple[str, str, Figure]
 
 
 def promises(outcomes: Sequence[Outcome]) -> str:
-    """What was lost, twice, out of order or overlapping: the worst round of each row."""
+    """Messages that were lost, run twice, out of order or overlapping: the worst round of each row."""
 
     def cell(found: Sequence[Outcome]) -> str:
         worst = max(found, key=lambda each: sum(each[kind] for kind in KINDS))

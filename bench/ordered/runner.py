@@ -61,7 +61,7 @@ class Run:
         ]
 
     def restart_worker(self, number: int) -> None:
-        """Kills what is left of it."""
+        """Kills its remaining processes."""
         self.dead[self.life_of(number)] = time.monotonic_ns()
         signal_group(self.workers[number], signal.SIGKILL)
         for each in self.workers[number]:
@@ -190,7 +190,7 @@ class Run:
 
 
 class Tail:
-    """Counts the ends as the files grow, without parsing what was counted before: a million takes little time."""
+    """Counts the ends as the files grow. Parses each line once, so a million takes little time."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -275,7 +275,7 @@ def _outcome(run: Run, sent: dict[Name, Sent], trouble: Trouble | None, complete
         "server": run.server.about,
     }
     outcome |= judge.figures(sent, events, special)
-    if not complete:  # what is missing may still come
+    if not complete:  # the missing messages may still arrive
         outcome["unfinished"], outcome["lost"] = outcome["lost"], 0
     if trouble:
         times = judge.continued_s(events, trouble, verdict.lost)

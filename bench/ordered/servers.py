@@ -234,7 +234,7 @@ class RabbitMQ(Program):
 
     def kill(self) -> None:
         super().kill()
-        # Erlang's port mapper daemon is no child of the server, and stays until it has noticed that the server is gone.
+        # Erlang's port mapper daemon is not a child of the server, and stays until it notices that the server is gone.
         until_s = time.monotonic() + START_WITHIN_S
         while _listens(int(self._epmd)) and time.monotonic() < until_s:
             subprocess.run(["epmd", "-port", self._epmd, "-kill"], check=False, capture_output=True)
