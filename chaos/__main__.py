@@ -2,7 +2,7 @@
 
 Exits with 1 if an update was lost, ran out of order, twice at a time or in a wrong group, had effects by a stale
 holder, or was buried without a reason, if a timer, a schedule or a broadcast broke its promise, or if a call of a
-script is no step of the specification (spec/). Then prints the seed and the shortest excerpt that shows the fault.
+script is not a step of the specification (spec/). Then prints the seed and the shortest excerpt that shows the fault.
 """
 
 from __future__ import annotations

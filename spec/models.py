@@ -30,7 +30,7 @@ class Model:
     without: frozenset[str] = frozenset()
     #: of the module Limits: those of each message, in digits
     limits: tuple[str, ...] = ()
-    #: Constants of the module, besides those of Core.
+    #: Constants of the module, in addition to those of Core.
     more: tuple[str, ...] = ()
 
     def check(self) -> Answer:

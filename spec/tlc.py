@@ -37,7 +37,7 @@ class Answer:
 def check(module: str, config: str, *, is_short: bool = False) -> Answer:
     """Checks a module (its text, named Run) that may extend those of this folder. `is_short`: Java need not optimize.
 
-    A state without a next one is no error. Raises RuntimeError if TLC can not read the module.
+    A state without a next one is not an error. Raises RuntimeError if TLC can not read the module.
     """
     with tempfile.TemporaryDirectory(prefix="tlc-") as scratch:
         folder = Path(scratch)

@@ -53,7 +53,7 @@ def sent_twice(evidence: Evidence) -> tuple[list[InFlight], list[Violation]]:
 
 
 def _fault(run: HandlerRun, call: Call, evidence: Evidence) -> str | None:
-    """What kept the outcome of this call from being known; None: nothing did."""
+    """The fault that hid the outcome of this call; None: the outcome is known."""
     book = evidence.book
     if book is not None and (run.id, call.number, run.fence) in book.noted:
         return None

@@ -1,6 +1,6 @@
 """The events of spec/Trace.tla that a call of a script stands for, by its arguments and by what it has changed.
 
-The arguments say what was asked, such as to settle a message with a fence; the specification decides what that does.
+The arguments are the request, such as to settle a message with a fence; the specification decides what it does.
 What a script chooses itself (which messages it leases, which leases have expired) is taken from its commands.
 """
 
@@ -78,7 +78,7 @@ class NotSpecifiedError(Exception):
 
 @dataclass(frozen=True)
 class Script:
-    """What a call of it needs: its name, its fixed arguments, and how many arguments repeat."""
+    """The form of its calls: its name, its fixed arguments, and how many arguments repeat."""
 
     name: str
     fixed: tuple[str, ...]

@@ -124,7 +124,7 @@ class _Segment:
         self._piece = Piece(self._mirror, self._piece.calls[-LINES_BEFORE:])
 
     def explained(self, piece: Piece, stuck: int) -> str:
-        """The first event that is no step, the commands before it, and both states."""
+        """The first event that is not a step, the commands before it, and both states."""
         step = piece.steps[stuck]
         before = [(number, call) for number, call in piece.calls if number <= step.at][-LINES_BEFORE:]
         lines = [f"conformance: call {step.at} of {self._path.name} is no step of the specification"]

@@ -102,7 +102,7 @@ class Mirror:
         return keys.lane_keys(self.records.get(message, {}).get("lanes", ""))
 
     def head(self, message: str, now_ms: float) -> str:
-        """What the message becomes when it is first in all its lanes (Core.tla, heads)."""
+        """The state of the message once it is first in all its lanes (Core.tla, heads)."""
         record = self.records.get(message, {})
         stored = record.get("lanes", "")
         lanes = keys.lane_keys(stored)

@@ -79,7 +79,7 @@ class Piece:
         self._add_steps([Step(event, at, name) for event, name in zip(events, covers, strict=True)], at)
 
     def _save(self, events: Iterable[Event]) -> None:
-        """What the events concern, as it is before them."""
+        """The messages and lanes that the events concern, as they are before them."""
         for event in events:
             if event.what in _REMEMBERED:
                 self.seen.setdefault(event.message, self._has_seen(event.message))
@@ -90,7 +90,7 @@ class Piece:
                 self._mirror.save(event.message, event.lanes)
 
     def _add_steps(self, steps: list[Step], at: int) -> None:
-        """With what Redis has after them. A call that changes nothing, and stands for no event, is no step."""
+        """With what Redis has after them. A call that changes nothing, and stands for no event, is not a step."""
         mirror = self._mirror
         records = {message: mirror.abstract(message) for message in mirror.changed}
         lanes = {key: mirror.lane(key) for key in mirror.moved}
