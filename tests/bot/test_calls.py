@@ -408,7 +408,7 @@ def test_what_is_refused_before_the_notice_of_an_interrupt_raises_interrupted(
     run.call("a")
     # When a newer update ends it
     lanes.store.append([talk._replace(id="1:3")])
-    # Then the next command says so, and the handler is told once
+    # Then the next command reports it, and the handler is notified once
     with pytest.raises(Interrupted):
         command(run)
     with pytest.raises(Interrupted):

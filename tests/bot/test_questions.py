@@ -1,4 +1,4 @@
-"""What an update means for the open question of its lane."""
+"""The meaning of an update for the open question of its lane."""
 
 from __future__ import annotations
 

@@ -221,7 +221,7 @@ def rendered(node: ast.expr) -> Iterator[str]:
 
 
 def _word(node: ast.expr) -> str:
-    """What celery_lanes fills in for its user; empty for any other expression."""
+    """The text that celery_lanes fills in for its user; empty for any other expression."""
     match node:
         case ast.Attribute(value=ast.Name(id="words"), attr=word):
             return str(getattr(WORDS, word))

@@ -31,7 +31,7 @@ RECIPES = {heading: text for heading, text in sections(PAGE) if any(step.file fo
 OUTBOX = {
     step.file: step.text for step in steps(RECIPES.pop("The outbox: a transaction and its task are one")) if step.file
 }
-#: What the README has, for the recipe of Django.
+#: The files of the README that the recipe of Django needs.
 DJANGO = {step.file: step.text for step in steps(README) if step.file in ("shop/celery.py", "shop/__init__.py")}
 SETTINGS = """
 INSTALLED_APPS += ["celery_lanes.django", "celery_lanes.django.outbox", "orders"]

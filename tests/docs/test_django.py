@@ -20,7 +20,7 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
-#: What the page takes for granted.
+#: The files that the page takes for granted.
 SETTINGS = """
 INSTALLED_APPS += ["orders"]
 CELERY_BROKER_URL = "{broker}"

@@ -85,7 +85,7 @@ def test_an_endpoint_sends_once_and_shows_the_result(shop: Shop) -> None:
     ids = [
         requests.post(f"{shop.url}/orders/17/shipped", params={"chat_id": chat}, timeout=30).json() for _ in range(2)
     ]
-    # Then the customer is told once
+    # Then the customer gets one message
     assert ids[0] == ids[1]
     until(lambda: shop.get(f"/calls/{ids[0]}").json() == {"state": "sent", "why": ""})
     assert shop.answers(chat).count("Order 17 is shipped.") == 1

@@ -86,7 +86,7 @@ def test_the_backlog_of_the_old_code_runs_with_the_new(
     project.write("shop.py", blocks(page)["shop.py"])
     said = "".join(project.run("-m", "celery", "-A", "shop", "lanes", "adopt", queue) for queue in queues)
     worker = project.worker("shop")
-    # Then it runs in order, and what is published now does
+    # Then it runs in order, and so do messages that are published now
     assert sum(map(int, re.findall(r"moved: (\d+) of shop.charge into celery.lanes", said))) == 40
     until(lambda: in_order(payments(worker), 40))
     project.run("-c", f"from shop import *\nfor n in range(40, 80): {publish}")

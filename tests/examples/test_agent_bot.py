@@ -39,7 +39,7 @@ def texts(pipeline: Pipeline) -> list[str]:
 
 
 def paid(pipeline: Pipeline) -> list[str]:
-    """What the tools were paid for, on all workers."""
+    """The paid calls of the tools, on all workers."""
     found = (re.findall(r"paid (\S+) € for \d+:\d+/(\w+)/1", worker.log) for worker in pipeline.workers)
     return [f"{name}: {price}" for each in found for price, name in each]
 

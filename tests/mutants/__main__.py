@@ -1,7 +1,7 @@
 """`make mutants`: make each change in a copy of the repository, run the tests there, and report which test noticed it.
 
 With --conformance, the changes of scripts are judged by a simulated run instead of by tests: that it breaks a promise
-(chaos/simulation), or that a call is no step of the specification (spec/). Those that survive are explained in
+(chaos/simulation), or that a call is not a step of the specification (spec/). Those that survive are explained in
 docs/verification.md.
 
 Fails if a change survives. The tests that are most likely to notice a change run first, and a run ends with the first
@@ -86,7 +86,7 @@ def killed_by(change: Change) -> str:
 
 
 def simulated(change: Change) -> str:
-    """What a simulated run shows of the change; empty if nothing."""
+    """The effect of the change in a simulated run; empty if none."""
     with changed_copy(change) as folder:
         for options in SIMULATED:
             command = (sys.executable, "-m", "chaos.simulation", *options)
@@ -118,7 +118,7 @@ def tracked() -> list[str]:
 
 
 def environment(folder: str) -> dict[str, str]:
-    """The copy is imported instead of what is installed."""
+    """The copy is imported instead of the installed code."""
     packages = [folder, *(f"{folder}/packages/{name}" for name in ("celery-lanes", "chatlanes-sandbox"))]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(packages), "PYTHONDONTWRITEBYTECODE": "1"}
 

@@ -114,7 +114,7 @@ def test_a_failed_append_is_raised_by_the_commit(
     send(session)
     with pytest.raises(RedisConnectionError):
         session.commit()
-    # Then the row is there, and the session goes on without the call
+    # Then the row is there, and the session continues without the call
     monkeypatch.undo()
     assert session.execute(text("select id from orders")).all() == [(1,)]
     session.commit()

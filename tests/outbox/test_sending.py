@@ -1,4 +1,4 @@
-"""A call is appended once for each key, whoever sends it and whoever dies, and its result is found by its id."""
+"""A call is appended once for each key, whichever process sends it or dies, and its result is found by its id."""
 
 from __future__ import annotations
 

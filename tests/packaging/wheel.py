@@ -58,7 +58,7 @@ def build(directory: Path) -> dict[str, Path]:
 
 
 def requirements(wheel: Path) -> list[str]:
-    """What a distribution needs, without its extras."""
+    """The requirements of a distribution, without its extras."""
     with zipfile.ZipFile(wheel) as archive:
         [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         lines = archive.read(name).decode().partition("\n\n")[0].splitlines()
@@ -82,7 +82,7 @@ def closure(requirements: Iterable[str]) -> set[str]:
 
 
 def entries_of(distributions: Iterable[str]) -> set[Path]:
-    """What these distributions have at the top of the folder of packages."""
+    """The names of these distributions at the top of the folder of packages."""
     packages = Path(sysconfig.get_path("purelib"))
     files = (file for name in distributions for file in metadata.files(name) or ())
     return {packages / file.parts[0] for file in files if file.parts[0] not in ("..", "__pycache__")}

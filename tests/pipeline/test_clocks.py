@@ -140,7 +140,7 @@ def test_the_clock_of_the_server_jumps(make_pipeline: MakePipeline, clock: Clock
     broadcast, traffic = Broadcast(pipeline, RECIPIENTS, rate=30), Traffic(pipeline)
     due_s = _now_s(pipeline) + 1800
     pipeline.push(message(0, 7, do=f"on:noon_{due_s}"))
-    # When a few seconds are added and taken back, Then only what is due runs
+    # When a few seconds are added and taken back, Then only due timers run
     for ahead_s in (4, 0, 1, -3):
         clock.set(ahead_s)
         traffic.send()

@@ -18,7 +18,7 @@ CELLS = [
 #: The next run waits for the only slot, so nothing may keep it.
 SOLO = [(PLAIN, "solo"), (COROUTINES, "solo")]
 
-#: What the worker logs when a run was interrupted, after the handler has ended.
+#: The log line of the worker when a run was interrupted, after the handler has ended.
 RETRIED = "retry: Retry in 0s: Interrupted('a newer update has ended this run of"
 
 

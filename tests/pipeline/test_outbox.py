@@ -44,7 +44,7 @@ class Sender:
         return found
 
     def texts(self, chat: int) -> list[str]:
-        """What has reached the chat, also if the answer was lost."""
+        """The messages that have reached the chat, also if the answer was lost."""
         calls = self.pipeline.simulator.calls("sendMessage")
         return [call["params"]["text"] for call in calls if call["ok"] and call["params"]["chat_id"] == chat]
 

@@ -200,7 +200,7 @@ def test_a_stopped_answer_closes_its_question(make_pipeline: MakePipeline) -> No
     # When the user stops it
     pipeline.push(message(0, 7, 7, do="/stop"))
     pipeline.drained()
-    # Then the message behind it is no answer
+    # Then the message behind it is not an answer
     assert said(pipeline)[3:] == ["heard Oslo", "heard /stop"]
     assert kept(pipeline) == []
     assert pipeline.count("stopped") == 1

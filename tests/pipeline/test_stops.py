@@ -52,7 +52,7 @@ def test_a_command_ends_the_run_and_what_it_streamed_stays(make_pipeline: MakePi
     assert edits(pipeline)[-1].endswith(" ⏹")
     assert sum(text.endswith(" ⏹") for text in edits(pipeline)) == 1
     assert pipeline.simulator.calls("deleteMessage") == []
-    # And the stopped run has stored nothing, and is no failure
+    # And the stopped run has stored nothing, and does not count as a failure
     assert said(pipeline)[-1] == "message after 1 runs"
     assert (pipeline.count("stopped"), pipeline.count("retried"), pipeline.count("settled")) == (1, 0, 3)
     assert pipeline.dead() == pipeline.leftovers() == []

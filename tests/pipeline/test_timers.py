@@ -19,7 +19,7 @@ COROUTINES = "tests.support.timer_bot:coroutines"
 
 
 def noted(pipeline: Pipeline, what: str) -> list[dict[str, Any]]:
-    """What the bot has recorded, oldest first."""
+    """The entries that the bot has recorded, oldest first."""
     file = pipeline.directory / "timers"
     events = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     return [event for event in events if event["what"] == what]

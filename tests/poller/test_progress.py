@@ -67,7 +67,7 @@ def test_batch_repeated_once_is_not_a_warning(simulator: Simulator, start_poller
     simulator.push(*updates, message() | {"update_id": 101})
     poller = start_poller()
     until(lambda: simulator.stats()["confirmed"] == 101)
-    # Then there is no warning
+    # Then nothing is logged as a warning
     poller.stop()
     assert poller.told("101 updates so far: 1 added, 100 seen before")
     assert not poller.told("WARNING")

@@ -134,7 +134,7 @@ def until_finished(command: Sequence[str], results: Path, **options: Any) -> Res
 
 
 def environment(url: str, fetched: Path) -> dict[str, str]:
-    """Where the suites find Redis and their packages."""
+    """The variables by which the suites find Redis and their packages."""
     port = str(urlsplit(url).port)
     return {
         **os.environ,

@@ -304,7 +304,7 @@ def on_blocked(ctx: Context) -> None:
 
 
 def greet(ctx: Context) -> None:
-    """The function of a broadcast: chats above 100 are wrong, for the first attempts or for all of them."""
+    """The function of a broadcast: chats above 100 are wrong, in the first attempts or in all of them."""
     ctx.session["greeted"] = ctx.session.get("greeted", 0) + 1
     if ctx.chat_id and ctx.chat_id > 100 and (ctx.attempt == 1 or ctx.chat_id > 200):
         raise ValueError(f"chat {ctx.chat_id}")

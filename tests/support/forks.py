@@ -24,7 +24,7 @@ from typing import IO, Any
 
 from tests.support import ROOT
 
-#: What a worker imports, except its app.
+#: The modules that a worker imports, except its app.
 CELERY = (
     *("celery.apps.worker", "celery.bin.celery", "celery.concurrency.prefork", "celery.concurrency.solo"),
     *("celery.concurrency.thread", "celery.events.state", "celery.worker.consumer", "kombu.transport.redis"),
@@ -73,7 +73,7 @@ STARTED_WITH = {**os.environ, **python_environment(os.environ)}
 
 
 class Forked:
-    """What the tests use of subprocess.Popen. The process leads a session of its own."""
+    """The part of subprocess.Popen that the tests use. The process leads a session of its own."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ def recorded() -> Description:
 
 
 def installed() -> Description:
-    """What the installed aiogram knows. Deprecated fields and parameters are left out."""
+    """The methods and types of the installed aiogram. Deprecated fields and parameters are left out."""
     import aiogram
     from aiogram import methods
     from aiogram.types import Update
@@ -63,7 +63,7 @@ def _fields(model: Any) -> list[str]:
 
 
 def changes(known: Description, newer: Description) -> list[str]:
-    """Names what `newer` adds to what is known, and what it no longer has."""
+    """The names that `newer` adds, and those that it no longer has."""
     return [
         *_changed("kind of update", known.updates, newer.updates),
         *_changed("method", known.methods, newer.methods),

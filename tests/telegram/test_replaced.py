@@ -8,7 +8,7 @@ import pytest
 
 from celery_lanes.fast.table import digest_of
 
-#: What is replaced, by what, and the digest of its source.
+#: The replaced function, its replacement, and the digest of its source.
 REPLACED = [
     ("urllib3.connection:HTTPConnection.request", "http_client.py: ConnectionCls", "751c8aa0eb50"),
     ("urllib3.connection:HTTPConnection.send", "http_client.py: ConnectionCls", "fdc99bf3088b"),

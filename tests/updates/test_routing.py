@@ -338,7 +338,7 @@ def test_invalid_list_of_keys_is_refused(own, number, result, complaint):
         keys_of({}, f"own_bad{number}:keys")
 
 
-#: What no function should do: values and errors that cannot be shown, or end a process.
+#: Bad functions: values and errors that cannot be shown, or that end a process.
 HOSTILE_FUNCTIONS = """
 import sys
 from enum import Enum

@@ -298,7 +298,7 @@ def fail_after(chat: Chat, *texts: str, **options: Any) -> None:
 
 def test_a_later_run_continues_the_message(chat: Chat, caplog: pytest.LogCaptureFixture) -> None:
     fail_after(chat, FIRST, "More. ")
-    assert chat.messages == {1: FIRST + "More. "}  # what was written stays
+    assert chat.messages == {1: FIRST + "More. "}  # the written text stays
     with chat.run().ctx.stream() as out:
         assert not out.is_complete
         out.write("The language model says something else now, and at length. ")

@@ -14,7 +14,7 @@ from tests.chaos.story import Story
 
 
 def evidence(*runs: tuple[str, int, float], last: int = 16, unsent: tuple[str, int] | None = None) -> Evidence:
-    """`runs`: schedule, when it was due, and when it ran. Each sends one message, but for `unsent`."""
+    """`runs`: schedule, when it was due, and when it ran. Each sends one message, except `unsent`."""
     records: list[dict[str, Any]] = []
     effects, book = [], Book()
     for number, (name, due_s, at_s) in enumerate(runs):

@@ -1,4 +1,4 @@
-"""Digests of code in other packages that our code replaces or depends on. A failing test names what has changed.
+"""Digests of code in other packages that our code replaces or depends on. A failing test names the changed code.
 
 Then review the change, adapt our file that the test names, and update the digest: for a piece of lanes/fast in its
 table.py, for the others here.

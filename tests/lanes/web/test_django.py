@@ -80,7 +80,7 @@ def in_shell(web: Shop, code: str) -> str:
 
 
 class Staff(requests.Session):
-    """Somebody who has logged in."""
+    """A user who has logged in."""
 
     def __init__(self, web: Shop, name: str) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ def test_a_person_repairs_lanes_in_a_browser(web: Shop) -> None:
         # When Ann opens a lane from the list of the busiest
         page.get_by_role("link", name="Lanes", exact=True).click()
         page.get_by_role("link", name="customer:9").click()
-        # Then she sees its head, and what waits
+        # Then she sees its head, and the messages that wait
         for each in waiting:
             expect(page.get_by_role("cell", name=each)).to_be_visible()
         expect(page.get_by_role("cell", name=re.compile("paused; waiting"))).to_be_visible()

@@ -393,7 +393,7 @@ def test_what_a_dead_process_leaves_is_published_once_and_in_order(orders: Order
     orders.worker()
     until(lambda: orders.charged == ["9 1", "9 2", "9 3"] and orders.app.lanes.store.pending() == 0)
     orders.do(ROLLS_BACK)
-    # Then everything has run once, and what was rolled back has not
+    # Then each committed task has run once, and those that were rolled back have not
     until(lambda: orders.charged == ["9 1", "9 2", "9 3", "9 4", "9 5"])
     assert orders.waiting == 0
     assert "outbox.add needs a transaction of the database 'default'" in orders.do(OUTSIDE)

@@ -52,7 +52,7 @@ def publish(stock: Celery, first: int, count: int) -> dict[str, list[str]]:
 
 
 def test_adopt_is_killed_again_and_again_while_workers_run(lab: Lab, stock: Celery) -> None:
-    # Given a backlog, workers that read the lanes only, and a publisher that goes on
+    # Given a backlog, workers that read the lanes only, and a publisher that continues
     published = publish(stock, 0, 800)
     for _ in range(2):
         lab.worker("threads", 4, "-Q", ",".join(LANE_QUEUES))
@@ -85,7 +85,7 @@ def test_workers_of_the_old_queue_run_while_it_is_adopted(lab: Lab, stock: Celer
     published = publish(stock, 0, 300)
     adopt = start_adopt(lab)
     said, _ = adopt.communicate(timeout=WITHIN_S)
-    # Then each message runs once, whoever has taken it
+    # Then each message runs once, in whichever worker has taken it
     assert adopt.returncode == 0, said
     lab.ended(*published, *(f"plain:{n}" for n in range(3, 300, 4)))
     lab.drained()

@@ -87,7 +87,7 @@ def test_links_and_chains_follow(shop: Shop) -> None:
 
 
 def test_what_a_task_waits_for_runs(shop: Shop) -> None:
-    """On a worker it would wait for ever."""
+    """On a worker it would wait without end."""
     inner = shop.task(nothing)
     outer = shop.task(lambda task, customer, name: inner.delay(customer, "b").get(disable_sync_subtasks=False))
     assert outer.delay(9, "a").get() == "b"

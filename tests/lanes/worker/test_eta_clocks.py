@@ -35,7 +35,7 @@ def test_the_clock_of_the_server_is_set(
         assert {timer.id for timer in lab.store.next_timers()} == {"second", "hour", "days"}
         clock.set(0)
         lab.ended("second")
-        # When it is set forward, back and forward again, Then what is due by it runs once, and nothing else
+        # When it is set forward, back and forward again, Then the messages due by it run once, and nothing else
         for ahead_s in (HOUR_S + 60, 0, HOUR_S + 60):
             clock.set(ahead_s)
             lab.ended("hour")

@@ -33,7 +33,7 @@ def test_a_newer_message_ends_the_run_and_the_next_one_gets_both(make_lab: LabMa
     # When another message of its group arrives
     before_s = time.monotonic()
     say(lab, "b", gate="open")
-    # Then the run is told, its next call is refused, and the next run has both messages and the call
+    # Then the run is notified, its next call is refused, and the next run has both messages and the call
     until(lambda: seen(lab, "start") == ["a", "a+b"])
     assert time.monotonic() - before_s < 20
     assert seen(lab, "told") == seen(lab, "refused") == ["a"]

@@ -20,7 +20,7 @@ POOLS = [("solo", 1), ("prefork", 2), ("threads", 8), ("gevent", 50)]
 
 
 def check_limit(events: Sequence[Event], published: Sequence[str], most: int) -> None:
-    """Of these messages, in the order of their publishing, at most so many ran at a time, and each of them to its end.
+    """Of these messages, in the order of their publishing, at most `most` ran at a time, and each of them to its end.
 
     A message of a killed worker is running until its next run has ended: it keeps its permit.
     """

@@ -110,7 +110,7 @@ def test_a_cold_shutdown_that_hangs_ends_the_worker(make_lab: LabMaker, pool: tu
         worker.tells("the shutdown hangs")
         lab.open("open")
     assert worker.exit_code() == 1
-    # And the next worker runs what has not run
+    # And the next worker runs the rest
     lab.open("open")
     lab.worker("solo")
     lab.drained()

@@ -43,7 +43,7 @@ def test_a_run_is_told_and_its_message_is_settled(make_lab: LabMaker, pool: str,
     # When a message stops it
     before_s = time.monotonic()
     lab.send("stop", ["talk"], stops=True)
-    # Then it is told, its next call is refused, and its message is settled with the knowledge of its calls
+    # Then it is notified, its next call is refused, and its message is settled with the knowledge of its calls
     lab.drained()
     assert time.monotonic() - before_s < 20
     assert seen(lab, "told") == seen(lab, "refused") == seen(lab, "stopped") == seen(lab, "marked") == ["a"]

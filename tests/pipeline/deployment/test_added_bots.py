@@ -207,7 +207,7 @@ def test_a_handler_that_cannot_be_imported_by_a_worker_keeps_its_updates(deploym
     deployment.pipeline.poller()
     worker = deployment.pipeline.worker()
     deployment.telegram.push(7001, message(1, 5))
-    # Then the update waits, and the worker goes on
+    # Then the update waits, and the worker continues
     worker.tells("waits for its bot: added bot 7001: bot=tenants:handle: there is no module tenants")
     deployment.add(TWO)
     deployment.telegram.push(7002, message(2, 5))

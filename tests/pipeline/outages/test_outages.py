@@ -100,7 +100,7 @@ def test_an_outcome_that_cannot_be_written_is_not_a_death(make_pipeline: MakePip
         pipeline.open("a")
         last(OUTAGE_S)
     pipeline.drained()
-    # Then each runs again, with the same attempt number, unless Redis read the outcome when it went on
+    # Then each runs again, with the same attempt number, unless Redis read the outcome when it continued
     attempts = {
         update: [event.attempt for event in pipeline.history if event.what == "start" and event.id == update]
         for update in (fails, succeeds)

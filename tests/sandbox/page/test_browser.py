@@ -109,7 +109,7 @@ def test_several_photos_are_sent_as_one_album(tmp_path: Path) -> None:
         tops = [box["y"] for box in map(Locator.bounding_box, album.all()) if box]
         assert tops[0] < tops[1] == tops[2]
         expect(ann.here.get_by_text(re.compile(r"^\d+ photos: "))).to_have_count(1)
-        # And a single photo is no album
+        # And a single photo is not an album
         photos.set_input_files(PHOTO)
         ann.field.press("Enter")
         expect(ann.message("1 photos:")).to_be_visible()

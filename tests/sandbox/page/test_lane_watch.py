@@ -1,4 +1,4 @@
-"""What the page reads of the lanes."""
+"""The page reads the state of the lanes from Redis."""
 
 from __future__ import annotations
 

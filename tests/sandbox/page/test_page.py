@@ -183,7 +183,7 @@ def test_several_photos_are_an_album(page: PageClient, bot: BotClient) -> None:
     assert {each["media_group_id"] for each in shown} == {album}
     assert [each.get("caption") for each in sent] == ["Three", None, None]
     assert len({each["photo"][0]["file_id"] for each in sent}) == 3
-    # And a photo alone is no album, and the next album is another one
+    # And a photo alone is not an album, and the next album is another one
     [alone] = page.photos(picture).json()["messages"]
     assert alone["media_group_id"] is None
     *_, last = page.photos(picture, picture).json()["messages"]

@@ -24,7 +24,7 @@ def test_a_conversation(simulator: Simulator, bot: BotClient) -> None:
     message = given["message"]
     assert (message["message_id"], message["chat"]["type"], message["from"]["id"]) == (1, "private", 7)
     assert message["entities"] == [{"type": "bot_command", "offset": 0, "length": 6}]
-    # When the bot answers, then the answer and its result are there, and the chat's ids go on
+    # When the bot answers, then the answer and its result are there, and the chat's ids continue
     bot.result("sendChatAction", chat_id=7, action="typing")
     asked = bot.result("sendMessage", chat_id=7, text="Sure?", reply_markup=BUTTONS)
     assert asked["message_id"] == 2

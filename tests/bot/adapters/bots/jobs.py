@@ -14,7 +14,7 @@ from chatlanes.bot import current
 from tests.bot.adapters.bots.script import TOKEN
 from tests.support import bots
 
-#: Where jobs without a chat send their messages.
+#: The chat to which jobs without a chat send their messages.
 NOTICES = 900
 
 

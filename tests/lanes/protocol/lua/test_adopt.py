@@ -136,7 +136,7 @@ def test_a_full_redis_moves_nothing(client: Redis, store: Store) -> None:
 
 
 def test_a_queue_of_lanes_may_be_the_list(client: Redis, store: Store) -> None:
-    """What a stock client has pushed onto the list of a lane queue."""
+    """A message that a stock client has pushed onto the list of a lane queue."""
     seed(client, state_with(ready(C, "c")))
     foreign = element(A, "a")
     client.lpush("q", foreign.stored)

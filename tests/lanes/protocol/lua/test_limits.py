@@ -1,4 +1,4 @@
-"""Limits: at most so many messages of a key have a permit, the oldest first, and none waits while one is free."""
+"""Limits: at most this many messages of a key have a permit, the oldest first, and none waits while one is free."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_pause_and_resume_of_a_limit(client: Redis, store: Store) -> None:
     seed(client, state_with(*given))
     # When the key is paused
     assert store.pause("lane", "x")
-    # Then nothing starts, also if a permit becomes free or a run is given back
+    # Then nothing starts, also if a permit becomes free or a run is released
     assert states(client) == {A: "leased", B: "gated", C: "gated"}
     store.release([(A, fence(1))])
     assert turn(store) == []

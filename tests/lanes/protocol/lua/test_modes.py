@@ -95,7 +95,7 @@ def test_a_message_without_a_group_has_no_mode(client: Redis, store: Store) -> N
 
 
 def test_a_message_joins_only_messages_of_its_mode(client: Redis, store: Store) -> None:
-    """The run in progress, and what waits behind it, keep theirs."""
+    """The run in progress, and the messages behind it, keep theirs."""
     state = state_with(leased(A, "a", group=group_field(TALK), body=f"\x1ebody of {A}"))
     state.modes = {"a": "interrupt"}
     seed(client, state)

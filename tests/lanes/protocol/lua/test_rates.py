@@ -37,7 +37,7 @@ def limited(number: int, rate: Rate | None = SLOW, *lanes: str, **more: Any) -> 
 
 
 def lease(store: Store, room: int = 9) -> list[tuple[str, bool]]:
-    """Lease what is ready: the ids, and whether each is marked."""
+    """Lease the ready messages: the ids, and whether each is marked."""
     fetched = store.turn(["q"], holder="me", lease_ms=LEASE_MS, room=room)
     return [(each.id, each.is_marked) for each in fetched.leased]
 

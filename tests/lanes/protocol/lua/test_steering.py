@@ -1,4 +1,4 @@
-"""A run takes the message that follows it in all its lanes, if it is of its group, and gives back what it took."""
+"""A run takes the message that follows it in all its lanes, if it is of its group, and returns those that it took."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_run_gives_back_what_it_has_not_got_to(client: Redis, store: Store) ->
     seed(client, state_with(run("A"), behind(B, "B", "C"), behind(D, "D"), waiting("1:14", "a")))
     for known in range(3):
         take(store, known)
-    # When it gives back all but one
+    # When it returns all but one
     assert store.leave(A, fence(1), kept=1) is Outcome.DONE
     # Then they are one message, in the place that the first of them had
     assert read(client) == state_with(

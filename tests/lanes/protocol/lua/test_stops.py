@@ -36,7 +36,7 @@ def stopping(message_id: str, *lanes: str, **more: Any) -> NewMessage:
 
 
 def lease(store: Store) -> list[tuple[str, bool, int]]:
-    """Lease what is ready: the ids, whether each is stopped, and how many of its runs were ended."""
+    """Lease the ready messages: the ids, whether each is stopped, and how many of its runs were ended."""
     fetched = store.turn(["q"], holder="me", lease_ms=LEASE_MS, room=9)
     return [(each.id, each.is_stopped, each.interrupted) for each in fetched.leased]
 

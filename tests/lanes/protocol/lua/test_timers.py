@@ -194,7 +194,7 @@ def test_changing_one_of_many_timers_of_an_owner_rewrites_few(client: Redis, sto
     assert [*found.messages] == ["1:2", "1:97"]
     left = [timer for timer in timers if timer.name not in ("1", "2", "97", "98", "99")]
     assert found.timer_fields["me"] == {timer.name: timer.fields for timer in [*left, moved]}
-    # And what is left agrees with its times, also after these were lost
+    # And the remaining timers agree with their times, also after these were lost
     assert repaired(store) == 0
     client.delete(keys.TIMERS)
     assert repaired(store) == len(left) + 1
