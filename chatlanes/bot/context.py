@@ -119,8 +119,8 @@ class Context(Once, Shorthands):
 
     @property
     def bot_id(self) -> int | None:
-        """The id of the bot that got the update: it tells the bots of one handler apart. None if `api` has no token, as
-        in tests.
+        """The id of the bot that got the update; it distinguishes the bots of one handler. None if `api` has no token,
+        as in tests.
         """
         bot_id = str(getattr(getattr(self.api, "api", self.api), "token", "")).partition(":")[0]
         return int(bot_id) if bot_id.isdecimal() else None
@@ -220,7 +220,7 @@ class Context(Once, Shorthands):
     @property
     def age_s(self) -> float:
         """Seconds since the poller or receiver got the update, with COLLECT the oldest one. A replay starts again at 0;
-        0 also if it is unknown.
+        0 even if it is unknown.
         """
         return 0.0 if self.appended_s is None else time.monotonic() - self.appended_s
 
@@ -432,7 +432,7 @@ class Context(Once, Shorthands):
     ) -> str:
         """Call a method for each of many chats, each in its own lane, or run a function with each chat's ctx.
 
-        It starts when this update is settled, once, also if the update runs again. Returns its id, for
+        It starts when this update is settled, once, even if the update runs again. Returns its id, for
         `celery -A tasks lanes broadcast status ID`. In an `async def` handler: `await ctx.broadcast(…)`.
 
         Args:

@@ -143,7 +143,7 @@ class Shield:
         await blocking_executor().call(partial(self.__exit__, kind, error, at))
 
 
-#: A method that deletes messages, in lower case -> the parameter that says where.
+#: A method that deletes messages, in lower case -> the parameter by which it finds them.
 _WHERE = {
     "deletemessage": "chat_id",
     "deletemessages": "chat_id",

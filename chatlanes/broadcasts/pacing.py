@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-#: Recipients of this time may be pending. A second, because a call takes less, also when Telegram is slow.
+#: Recipients of this time may be pending. A second, because a call takes less, even when Telegram is slow.
 WINDOW_S = 1.0
 #: After a 429 the rate is halved, at most this often, and doubled again after a while without one.
 MOST_HALVINGS = 4

@@ -1,7 +1,7 @@
 """The intake: appends a batch of updates to their lanes, in one durable step.
 
-When `append` returns, Redis holds the whole batch as durably as `durability` says, each update once. When it raises,
-the outcome is unknown; the batch may be appended again, and updates that Redis has already seen are dropped.
+When `append` returns, Redis holds the whole batch, each update once, with the `durability` of the server. When it
+raises, the outcome is unknown; the batch may be appended again, and updates that Redis has already seen are dropped.
 """
 
 from __future__ import annotations

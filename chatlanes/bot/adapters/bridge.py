@@ -73,7 +73,7 @@ def reserved(api: BotApi, method: str) -> Iterator[Api]:
 
 
 async def call_soon(caller: Api, method: str, params: dict[str, Any]) -> Answered:
-    """Make a reserved call on another thread, without blocking the loop. It ends also if the caller is cancelled."""
+    """Make a reserved call on another thread, without blocking the loop. It ends even if the caller is cancelled."""
     return await finished(blocking_executor().call(partial(_answered, caller, method, params)))
 
 

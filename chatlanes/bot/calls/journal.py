@@ -1,7 +1,7 @@
 """The journal of the Bot API calls of one run: replays the calls of earlier runs and records new ones.
 
-A call with a recorded outcome is not made again; a call that was begun and has no outcome is repeated or skipped, as
-`uncertain` says. Any sender can use it, a framework's session too: begin a call, send it if it `is_due`, and record its
+A call with a recorded outcome is not made again; a call that was begun and has no outcome is repeated or skipped, by
+`uncertain`. Any sender can use it, a framework's session too: begin a call, send it if it `is_due`, and record its
 outcome (any JSON). Recording does not wait until the outcome is written.
 """
 

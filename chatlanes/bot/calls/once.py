@@ -42,7 +42,7 @@ class Once:
         """How an update is handled that arrives during a run of this chat and belongs to it:
 
         `"queue"` it is a run of its own, `"collect"` it is in the next run, `"interrupt"` it ends the run, `"steer"`
-        the run may take it (`arrivals()`). Assign one of these, so that users can choose; None is what INTERRUPT says.
+        the run may take it (`arrivals()`). Assign one of these, so that users can choose; None returns to INTERRUPT.
         It is stored when this update is settled, and holds for updates that arrive after that.
 
         The first look takes a round trip to Redis.

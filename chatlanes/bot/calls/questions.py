@@ -24,7 +24,7 @@ from chatlanes.telegram.flood import ParkUpdate
 from chatlanes.updates import parse
 from chatlanes.updates.routing import NEW_MESSAGES
 
-#: The kind of the update that says that the time for an answer is over.
+#: The kind of the update that arrives when the time for an answer is over.
 KIND = "question_timeout"
 #: callback_data: PREFIX, the id of the question, a colon, and the number of the button.
 PREFIX = "chatlanes:"

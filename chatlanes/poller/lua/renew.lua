@@ -1,4 +1,4 @@
--- renew: extend the lease of the leader, also if it has expired and no other poller has taken the lead.
+-- renew: extend the lease of the leader, even if it has expired and no other poller has taken the lead.
 -- KEYS  1 leader  hash
 -- ARGV  fence lease_ms
 -- Returns 1, or 0 if the lead was lost

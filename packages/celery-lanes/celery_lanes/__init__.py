@@ -1,7 +1,7 @@
 """Ordered, leased, crash-safe delivery for any Celery app on Redis.
 
 Messages that share a lane key start in the order in which they were published and never overlap, on any number of
-workers, also when workers die. Promises at least one run of each message.
+workers, even when workers die. Promises at least one run of each message.
 
     app = Celery("shop", broker="redis://localhost/0")
     lanes.install(app)

@@ -1,7 +1,7 @@
 """The outbox: tasks that wait in a table of the app's own database, so that a transaction and its task are one.
 
 Guarantees that a task which was added in a transaction is published if this is committed, and only then: once, after
-those of its keys that were added before it, also if processes die between the commit, the publish and the delete.
+those of its keys that were added before it, even if processes die between the commit, the publish and the delete.
 Redis remembers published ids for 48 h: an entry that was published and not deleted may not be left for longer.
 celery_lanes.django.outbox and celery_lanes.sqlalchemy have the tables.
 """

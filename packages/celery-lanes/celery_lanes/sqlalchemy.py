@@ -31,7 +31,7 @@ _TEXT = Text().with_variant(LONGTEXT(), "mysql", "mariadb")
 class Outbox(Table):
     """Adds the table `celery_lanes_outbox` to `metadata`: `create_all` or a migration creates it.
 
-    `engine` is a plain one, also if the sessions are those of coroutines: entries are published through it.
+    `engine` is a plain one, even if the sessions are those of coroutines: entries are published through it.
     """
 
     def __init__(self, app: Celery, engine: Engine, metadata: MetaData) -> None:

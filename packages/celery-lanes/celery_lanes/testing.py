@@ -60,7 +60,7 @@ class Worker:
         self.process.wait(STOP_WITHIN_S)
 
     def end(self) -> None:
-        """Stop it, also if it is frozen or hangs."""
+        """Stop it, even if it is frozen or hangs."""
         if self.process.poll() is None:
             thaw(self)
             try:

@@ -1,6 +1,6 @@
 """Appends that return when they are durable: on disk, and on the required number of replicas.
 
-Guarantees that a returned append is as durable as `durability` says of the connection that it used: after a reconnect
+Guarantees that a returned append is as durable as `durability` shows for the connection that it used: after a reconnect
 (a restart, a failover) the server is checked first, and changed settings of a running server are noticed by the first
 append or recheck CHECK_EVERY_S later. An append that raised an error may have been done nevertheless: append again, and
 messages that were seen are dropped.

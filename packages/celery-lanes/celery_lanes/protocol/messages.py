@@ -257,9 +257,9 @@ Mode = Literal["queue", "collect", "interrupt", "steer"]
 @dataclass(frozen=True, slots=True)
 class SetMode:
     """A write of a commit: the mode of a lane, for messages with a group that are appended later and whose first lane
-    it is. It replaces what their `Group` says: `queue`: each is a run of its own, `collect`: those that arrive during a
-    run are the next one, `interrupt` and `steer`: as in Group. None: what their `Group` says, again. An empty `lane` is
-    the first one of the committed message.
+    it is. It replaces the mode of their `Group`. `queue`: each is a run of its own; `collect`: those that arrive during
+    a run are the next one; `interrupt` and `steer`: as in Group. None: the mode of their `Group` again. An empty `lane`
+    is the first one of the committed message.
     """
 
     mode: Mode | None

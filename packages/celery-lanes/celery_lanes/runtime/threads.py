@@ -1,4 +1,4 @@
-"""OS threads and locks, also if gevent has replaced those of `threading`; blocking steps; alarms.
+"""OS threads and locks, even if gevent has replaced those of `threading`; blocking steps; alarms.
 
 Leases must be renewed while greenlets compute, which needs an OS thread. Code that holds a lock of this module must not
 switch greenlets. Steps that block, such as a round trip to Redis, and sleeps block the thread unless it registered a

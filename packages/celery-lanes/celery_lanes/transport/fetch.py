@@ -71,7 +71,7 @@ class PolledConnection:
         self.client.connection.send_command(*command)
 
     def read(self) -> Any:
-        """The answer. It ends the command's time in flight, also if an error is raised."""
+        """The answer. It ends the command's time in flight, even if an error is raised."""
         try:
             return self.client.parse_response(self.client.connection, self.kind)
         finally:
@@ -191,7 +191,7 @@ class PendingFetch(PolledConnection):
 
 
 def rotated(queues: list[str], number: int, weights: Mapping[str, int] | None = None) -> list[str]:
-    """The queues in a different order for each `number`: each group is first as often as its weight says, and each
+    """The queues in a different order for each `number`: each group is first as often as its weight, and each
     queue within its group. A group comes as often as its weight, evenly spread.
     """
     groups: dict[str, list[str]] = {}

@@ -265,7 +265,7 @@ class LaneChannelMixin(_StockChannel):
         super()._on_connection_disconnect(connection)
 
     def close(self) -> None:
-        """Close the channel, also if Redis fails: an open connection would still be polled."""
+        """Close the channel, even if Redis fails: an open connection would still be polled."""
         self.fetch_loop.close()
         try:
             super().close()

@@ -1,6 +1,6 @@
 """Makes messages that wait behind a run part of it, before it begins: they become one message.
 
-Guarantees that this run and later ones have the bodies of all of them, also if an answer of Redis is lost or the worker
+Guarantees that this run and later ones have the bodies of all of them, even if an answer of Redis is lost or the worker
 dies at any point, and that they are settled, buried and replayed together.
 """
 

@@ -153,7 +153,7 @@ class LaneWatch:
         )
 
     def _group(self, client: Redis, record: Record) -> list[int]:
-        """The ids of the updates of this run, if it is the bot's and has several; else none, also if it has ended since
+        """The ids of the updates of this run, if it is the bot's and has several; else none, even if it has ended since
         its record was read. Read again only when there are more.
         """
         if record.size == 1 or not record.id.startswith(f"{self.settings.bot_id}:"):

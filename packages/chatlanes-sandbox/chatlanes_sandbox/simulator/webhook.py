@@ -33,7 +33,7 @@ Queue = tuple[str, Any]
 
 
 def queue_of(update: Any) -> Queue:
-    """The name of the queue. Any JSON value has one, also if it is not an update."""
+    """The name of the queue. Any JSON value has one, even if it is not an update."""
     fields = update if isinstance(update, dict) else {}
     kind = next((field for field in fields if field != "update_id"), "")
     event = fields.get(kind)

@@ -1,5 +1,5 @@
 -- sweep: make messages with expired leases, due retries and due groups ready, and let due timers join their lanes, and
--- held messages whose time is over, also when their appender is gone. The batch is bounded.
+-- held messages whose time is over, even when their appender is gone. The batch is bounded.
 -- With  numbers committing
 -- KEYS  none
 -- ARGV  lease_ms limit holder slots

@@ -48,7 +48,7 @@ local function add_dead_letter(id, problem)
   count('buried', 1)
 end
 
--- The ids settled in this step; is_settled: true for each, also while its keys exist.
+-- The ids settled in this step; is_settled: true for each, even while its keys exist.
 step.settled_ids, step.is_settled = {}, {}
 step.settled = {} -- queue -> how many of its messages were settled in this step
 

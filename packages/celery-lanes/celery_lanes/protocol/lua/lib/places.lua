@@ -2,7 +2,7 @@
 -- Open groups have a time at which they are due. Until then, a group that is first in all its lanes is not ready
 -- (stay_back). An open group that gets another message behind it in a lane is due at once. A message over its rate
 -- (append.lua), and a group of such messages, has a time of the same kind: its turn, noted in the field `turn`. It waits
--- for that also if others are behind it.
+-- for that even if others are behind it.
 -- With  ready
 
 step.occupied = {} -- lane -> whether it has messages; nil: not known
@@ -42,7 +42,7 @@ local function end_due(limit)
   end
 end
 
--- Grows with every message, also if the counter was lost or the clock set back: a new message stands behind all others.
+-- Grows with every message, even if the counter was lost or the clock set back: a new message stands behind all others.
 local function next_place()
   step.last_place = math.max((step.last_place or number_of(redis.call('HGET', COUNTS, 'seq')) or 0) + 1, now_us)
   return step.last_place
