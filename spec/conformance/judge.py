@@ -127,7 +127,7 @@ class _Segment:
         """The first event that is not a step, the commands before it, and both states."""
         step = piece.steps[stuck]
         before = [(number, call) for number, call in piece.calls if number <= step.at][-LINES_BEFORE:]
-        lines = [f"conformance: call {step.at} of {self._path.name} is no step of the specification"]
+        lines = [f"conformance: call {step.at} of {self._path.name} is not a step of the specification"]
         lines += ["The commands before it, and it:", *(f"  {n}  {_line(call, self._scripts)}" for n, call in before)]
         lines.append("The event: " + " ".join(filter(None, [step.event.what, step.event.message, step.event.fence])))
         if not step.event.is_allowed:
