@@ -1,6 +1,6 @@
 """INTERRUPT for a handler: whether its run was interrupted, the calls of interrupted runs, the shield, and arrivals.
 
-An interrupted run changes nothing any more: its next call raises Interrupted, and its session and its end have no
+An interrupted run can change nothing: its next call raises Interrupted, and its session and its end have no
 effect. Between the begin and the end of a shield a run is not interrupted; an interruption waits for the end.
 
 The journal has no parameters of calls. In that of a run that may be interrupted, the name of a deletion is followed by

@@ -1,6 +1,6 @@
 """`lanes broadcast`: start, watch, pause, resume and cancel broadcasts, and list the recipients that were not reached.
 
-A started broadcast needs this command no more: the workers continue it.
+A started broadcast does not need this command: the workers continue it.
 """
 
 from __future__ import annotations

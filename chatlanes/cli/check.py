@@ -1,4 +1,4 @@
-"""What chatlanes adds to `lanes check`: deployments of other bots, schedules, and the intake of each bot."""
+"""The additions of chatlanes to `lanes check`: deployments of other bots, schedules, and the intake of each bot."""
 
 from __future__ import annotations
 

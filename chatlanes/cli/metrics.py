@@ -1,4 +1,4 @@
-"""What chatlanes adds to `lanes metrics`: backlog limits, pollers, floods and broadcasts."""
+"""The additions of chatlanes to `lanes metrics`: backlog limits, pollers, floods and broadcasts."""
 
 from __future__ import annotations
 

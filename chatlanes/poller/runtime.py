@@ -1,4 +1,4 @@
-"""The stop request, which ends every wait of the poller before a deadline, and calls that are retried until it.
+"""The stop request, which ends every wait of the poller before a deadline; and calls that are retried until then.
 
 Guarantees that no call made through this module delays the exit after the request, because the caller stops waiting.
 Does not end the call itself: it continues on a daemon thread until the process exits. So use it only for calls that may

@@ -1,7 +1,7 @@
 """Chooses the rate of an update (USER_RATE): how many updates a person, a chat, or your own key may have.
 
-The rate depends on nothing but the update. Payments, updates of CONTROL, and what the bot must know of a chat, such as
-who has blocked it, are never limited, except that your own function may limit the last.
+The rate depends on nothing but the update. Payments, updates of CONTROL, and changes of a chat, such as a user who
+blocks the bot, are never limited, except that your own function may limit the last.
 """
 
 from collections.abc import Callable

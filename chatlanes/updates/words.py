@@ -1,4 +1,4 @@
-"""What chatlanes calls the messages, groups and lanes of celery_lanes in log lines and commands."""
+"""The words of chatlanes for the messages, groups and lanes of celery_lanes, in log lines and commands."""
 
 from celery_lanes.words import Words
 

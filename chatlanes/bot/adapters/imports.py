@@ -1,4 +1,4 @@
-"""What changes in the frameworks and in SQLite while a bot is imported or its `main` runs, before it is adapted.
+"""Changes to the frameworks and to SQLite while a bot is imported or its `main` runs, before it is adapted.
 
 A bot that is created there calls BOT_API_URL, unless it sets another address itself, and an application of
 python-telegram-bot has our job queue. A framework is changed when the bot imports it, before the bot can use it, or

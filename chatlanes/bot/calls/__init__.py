@@ -1,1 +1,1 @@
-"""What a run of a handler does once, however often it runs: calls, steps and questions. All are in its journal."""
+"""The parts of a handler that are done once, however often it runs: calls, steps, questions. All are in its journal."""

@@ -1,4 +1,4 @@
-"""What an app calls its messages, groups of queues and lanes, in log lines and in `lanes …`. Never stored."""
+"""The words of an app for its messages, groups of queues and lanes, in log lines and in `lanes …`. Never stored."""
 
 from __future__ import annotations
 

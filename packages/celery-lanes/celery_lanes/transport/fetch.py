@@ -1,5 +1,5 @@
-"""The fetches of a channel: when one is sent, to settle messages that are done or to lease as many as there is capacity
-for; its answer; and the delivery of its messages.
+"""The fetches of a channel: when each is sent, its answer, and the delivery of its messages. A fetch settles finished
+messages, and leases as many as the worker has capacity for.
 
 A channel that consumes lane queues has two connections in addition to kombu's: one for fetches, and one that blocks on
 the wake-up lists of its queues (keys.BELL) while there is nothing to do. Guarantees that each wake-up that is read
