@@ -38,7 +38,7 @@ def find(folder: Path = DATA) -> dict[str, str]:
 
 
 def supplied() -> dict[str, str]:
-    """What the sandbox of this folder supplies, unless the environment or `.env` names its Redis or its bot."""
+    """The settings that this folder's sandbox supplies, unless the environment or `.env` names a Redis or a bot."""
     found = find()
     try:
         given = load().model_fields_set if found else set()

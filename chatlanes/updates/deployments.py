@@ -54,8 +54,8 @@ class ForeignDeployment(ServerUnfit):
 
 @dataclass(frozen=True)
 class Announcement:
-    """What a process announces. `fills`: the queue groups its bots' updates are appended to; `reads`: the queue groups
-    it fetches from.
+    """The announcement of a process. `fills`: the queue groups to which its bots' updates are appended; `reads`: those
+    from which it fetches.
     """
 
     what: str

@@ -258,7 +258,7 @@ def is_name(value: object) -> bool:
 def name_by(
     setting: str, function: Callable[[dict[str, Any]], Any], update: dict[str, Any], what: str, most_bytes: int = 1024
 ) -> str | None:
-    """What a user's function, the value of `setting`, returns for the update: a name, or None. Raises KeysError, which
+    """The result of a user's function, the value of `setting`, for the update: a name, or None. Raises KeysError, which
     says `what` it may return instead.
     """
     with explained(setting):

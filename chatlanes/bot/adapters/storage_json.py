@@ -63,7 +63,7 @@ def register_objects(
 
 
 def found_at(path: str) -> Any:
-    """What a bot has at `module:name` in a module that it has imported; None if there is nothing."""
+    """The object at `module:name`, if the bot has imported the module and it has the name; otherwise None."""
     module, _, names = path.partition(":")
     found: Any = sys.modules.get(module)
     for name in names.split("."):

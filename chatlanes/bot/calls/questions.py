@@ -97,7 +97,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What an update means for the open question. `closed`: no answer will continue it, and the update goes to the bot.
+    """The meaning of an update for the open question. `closed`: no answer will continue it; the update goes to the bot.
     `answer`: None: the time for it is over.
     """
 

@@ -101,7 +101,7 @@ class ArrivedUpdates:
 
     @property
     def _again(self) -> deque[Taken]:
-        """What the run that has asked the question (ctx.ask) had taken, and this one has not got yet."""
+        """Updates that the run which asked the question (ctx.ask) had taken, and this one has not got yet."""
         question = self._ctx.question
         found: deque[Taken] = self._ctx.__dict__.setdefault(
             "arrived_before", deque((place, update) for place, update in (question.arrived if question else ()))

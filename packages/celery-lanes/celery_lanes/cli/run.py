@@ -23,7 +23,7 @@ ACTIONS = {
 
 
 def run(app: Any, *words: str) -> list[str]:
-    """What the command prints: sentences, or with `--json` texts in JSON. Raises click.ClickException with a sentence:
+    """The output of the command: sentences, or with `--json` JSON texts. Raises click.ClickException with a sentence:
     NoAnswerError, CommandError or, for invalid words, UsageError.
     """
     load_tasks(app)

@@ -230,7 +230,7 @@ def busy_lanes_table(seen: Overview) -> str:
 
 
 def doing(first: Record, now_us: int, paused: Container[str], words: Words) -> str:
-    """What the first message of a lane is doing, where, and since when. `paused`: the result of inspection.paused."""
+    """The state of a lane's first message as text: where, and since when. `paused`: the result of inspection.paused."""
     since = age((now_us - (first.moved_us or first.appended_us)) / 1e6)
     again = f", attempt {first.attempt}" if first.attempt > 1 else ""
     if first.state == "leased":

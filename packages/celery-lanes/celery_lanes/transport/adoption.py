@@ -32,7 +32,7 @@ ANSWER_WITHIN_S = 2.0
 
 
 class StaysError(Exception):
-    """Why a message stays where it is. `is_problem`: it belongs into a lane, or nobody can tell."""
+    """Why a message stays where it is. `is_problem`: it belongs in a lane, or cannot be judged."""
 
     def __init__(self, reason: str, *, is_problem: bool = True) -> None:
         super().__init__(reason)
@@ -65,7 +65,7 @@ class Unacknowledged(NamedTuple):
 
 @dataclass
 class Tally:
-    """What became of the messages, or what would. What stayed is that of the last look at each list."""
+    """The outcome for the messages, real or (dry) expected. `stays` is of the last pass over each list."""
 
     #: task and queue of its lanes -> how many
     moved: Counter[tuple[str, str]] = field(default_factory=Counter)

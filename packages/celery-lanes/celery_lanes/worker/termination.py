@@ -83,7 +83,7 @@ def note(task_ids: list[str], asked_by: object, terminate: bool) -> None:
 
 
 def told() -> dict[str, list[Any]]:
-    """What another worker should know of this one's revokes: the program that asked, and when (Unix time)."""
+    """This worker's revokes, for other workers: for each the program that asked, and when (Unix time)."""
     elapsed_s = time() - monotonic()
     known = [each for each in _revokes if each in state.revoked]
     return {each: [_revokes[each].asked_by, _revokes[each].at_s + elapsed_s] for each in known}

@@ -62,7 +62,7 @@ TRACEBACK = ("Traceback (most recent call last):", '  File "')
 
 @dataclass(frozen=True)
 class WorkerActions:
-    """What the supervisor does next: kill the workers named in `kill`; with `restart`, restart all."""
+    """The next actions of the supervisor: kill the workers named in `kill`; with `restart`, restart all."""
 
     kill: frozenset[str] = frozenset()
     restart: bool = False

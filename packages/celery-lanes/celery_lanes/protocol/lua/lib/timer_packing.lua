@@ -1,6 +1,6 @@
 -- timer_packing: texts that many timers contain are stored as one control character each: the owner of the timer, its
 -- name, the ends of the owner, such as the numbers of a shop and a customer, and the TEXTS of the app (scripts.py). JSON
--- contains no control characters but the newline, which is none of them. A text with other ones is stored as it is,
+-- contains no control character except the newline, which is not used here. A text with others is stored as it is,
 -- after RAW.
 -- TEXTS has a list for each version; the last one packs. A packed text begins with VERSION, its version and VERSION.
 -- One without texts of the app, or with those of version 1, does not, so it is as in the first release.
