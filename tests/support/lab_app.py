@@ -276,27 +276,40 @@ def reject(self: Any, requeue: bool) -> None:
 
 
 def ask_elsewhere(self: Any, url: str, how: str) -> None:
-    """In the first run, ask a server that does not know the message, as a replica that is behind: it is refused."""
+    """In the first run, ask a server that does not know the message: it is refused."""
     record("start", self.request.id)
-    asked = Path(os.environ[GATES], f"{self.request.id} asked")
-    if not asked.exists():
-        asked.touch()
-        ours = self.delivery.lanes
-        self.delivery.lanes = SimpleNamespace(
-            store=Store(connect(url)),
-            in_flight=ours.in_flight,
-            interrupt_listener=ours.interrupt_listener,
-            is_controlled=False,
-        )
-        if how == "check":
-            self.delivery.check()
-        elif how == "call":
-            self.delivery.journal.begin("1", "send:")
-        elif how == "swallow":
-            with suppress(lanes.LeaseLost):
+    if how == "after":
+        self.delivery.commit()
+    if _turns_elsewhere(self, url):
+        try:
+            if how == "call":
+                self.delivery.journal.begin("1", "send:")
+            else:
                 self.delivery.check()
-            return
+        except lanes.LeaseLost as lost:
+            if how == "hide":
+                raise RuntimeError("not a loss") from lost
+            if how == "swallow":
+                return
+            if how != "after":
+                raise
     record("end", self.request.id)
+
+
+def _turns_elsewhere(task: Any, url: str) -> bool:
+    """True once for a message: its run asks this server from now on, as it would ask a replica that is behind."""
+    asked = Path(os.environ[GATES], f"{task.request.id} asked")
+    if asked.exists():
+        return False
+    asked.touch()
+    ours = task.delivery.lanes
+    task.delivery.lanes = SimpleNamespace(
+        store=Store(connect(url)),
+        in_flight=ours.in_flight,
+        interrupt_listener=ours.interrupt_listener,
+        is_controlled=False,
+    )
+    return True
 
 
 def close_everything(self: Any) -> None:

@@ -13,7 +13,7 @@ from celery_lanes.leases import reports as reports_module
 from celery_lanes.leases.background import AckFlusher
 from celery_lanes.leases.in_flight import InFlight, Terminating
 from celery_lanes.leases.prefetch import Pool
-from celery_lanes.leases.reports import DONE, GONE, RELEASED, STARTED
+from celery_lanes.leases.reports import DONE, GONE, REFUSED, RELEASED, STARTED
 from celery_lanes.protocol import Leased, Store
 from celery_lanes.runtime import clock
 
@@ -220,6 +220,24 @@ def test_a_message_that_a_busy_child_did_not_start_is_released(in_flight: InFlig
     assert in_flight.holds(early)
     in_flight.release(early, died=True)
     assert list(in_flight.pending_acks.start_flush().releases) == [("early", "1", True, True)]
+
+
+def test_the_loss_of_a_lease_is_logged_once(in_flight: InFlight, caplog: pytest.LogCaptureFixture) -> None:
+    # Given a run whose loss a renewal has found, one that nobody knows to be lost, and one that has committed
+    known, new, ended = take(in_flight, "known", "new", "ended")
+    for tag in (known, new, ended):
+        in_flight.claim(tag, starts=True)
+    assert in_flight.renewed([("known", "1")], ["known"], 1000.0) == ["known"]  # its caller logs it
+    in_flight.reports.send(GONE, ended)
+    # When Redis refuses a command of each of them
+    for tag in (known, new, ended):
+        in_flight.reports.send(REFUSED, tag)
+    # Then only the second one is logged and released, and none keeps a slot
+    assert [record.getMessage() for record in caplog.records] == [
+        "lanes: the lease of new is over; another worker may run it"
+    ]
+    assert list(in_flight.pending_acks.start_flush().releases) == [("new", "1", False, True)]
+    assert in_flight.counts() == (0, 0, 0)
 
 
 def test_a_renewed_lease_can_be_claimed_later(in_flight: InFlight, time: Clock) -> None:

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from celery_lanes.embedded_server import start_server
-from tests.support.lab import Lab
+from celery_lanes.embedded_server import Server, start_server
+from tests.support.history import ids
+from tests.support.lab import Lab, LabMaker
+from tests.support.waiting import until
+
+POOLS = [("prefork", 2), ("threads", 2), ("gevent", 2), ("solo", 1)]
+IS_OVER = "lanes: the lease of first is over; another worker may run it"
 
 
-@pytest.mark.parametrize(("pool", "slots"), [("prefork", 2), ("threads", 2), ("solo", 1)])
-@pytest.mark.parametrize("how", ["check", "call", "swallow"])
-def test_a_message_runs_again_after_a_wrong_refusal(lab: Lab, tmp_path: Path, pool: str, slots: int, how: str) -> None:
+@pytest.fixture
+def behind(tmp_path: Path) -> Iterator[Server]:
+    """A server that has no lease of the lab."""
+    with start_server(tmp_path / "behind") as server:
+        yield server
+
+
+@pytest.mark.parametrize(("pool", "slots"), POOLS)
+@pytest.mark.parametrize("how", ["check", "call", "swallow", "hide"])
+def test_a_message_runs_again_after_a_wrong_refusal(lab: Lab, behind: Server, pool: str, slots: int, how: str) -> None:
     # Given a message whose first run asks a server that does not have its lease, and one behind it
-    with start_server(tmp_path / "behind") as behind:
-        lab.publish("first", ["a"], task="ask_elsewhere", url=behind.url, how=how)
-        lab.publish("second", ["a"])
-        # When a worker runs them
-        lab.worker(pool, slots)
-        lab.drained()
-    # Then the first one runs again before the second one, and no attempt is counted
+    lab.publish("first", ["a"], task="ask_elsewhere", url=behind.url, how=how)
+    lab.publish("second", ["a"])
+    # When a worker runs them
+    worker = lab.worker(pool, slots)
+    lab.drained()
+    # Then the first one runs again before the second one, no attempt is counted, and the loss is logged once
     events = [(event.what, event.id) for event in lab.history]
     assert events == [
         ("start", "first"),
@@ -30,3 +42,18 @@ def test_a_message_runs_again_after_a_wrong_refusal(lab: Lab, tmp_path: Path, po
         ("end", "second"),
     ]
     assert (lab.count("released"), lab.count("retried"), lab.count("buried")) == (1, 0, 0)
+    assert worker.log.count(IS_OVER) == 1
+
+
+@pytest.mark.parametrize(("pool", "slots"), POOLS)
+def test_a_refusal_after_the_commit_changes_nothing(
+    make_lab: LabMaker, redis_url: str, behind: Server, pool: str, slots: int
+) -> None:
+    lab = make_lab(result_backend=redis_url)
+    worker = lab.worker(pool, slots)
+    lab.send("first", ["a"], task="ask_elsewhere", ignore_result=False, kwargs={"url": behind.url, "how": "after"})
+    until(lambda: lab.app.AsyncResult("first").state == "SUCCESS")
+    lab.drained()
+    assert ids(lab.history, "start") == ids(lab.history, "end") == ["first"]
+    assert (lab.count("settled"), lab.count("released")) == (1, 0)
+    assert IS_OVER not in worker.log

@@ -27,7 +27,7 @@ from billiard.common import pickle_loads
 from billiard.pool import ACK, EX_FAILURE, EX_OK, READY, SIG_SOFT_TIMEOUT, soft_timeout_sighandler
 from celery.concurrency.asynpool import Worker
 
-from celery_lanes.leases import RELEASED, STARTED, Report, ReportChannel, line_of, report_of
+from celery_lanes.leases import REFUSED, RELEASED, STARTED, Report, ReportChannel, line_of, report_of
 from celery_lanes.runtime import clock, threads
 from celery_lanes.runtime.process import PipeEnd
 
@@ -139,7 +139,7 @@ class SharedMemoryChannel(ReportChannel):
         return self._ring is not None and self._ring.write(f"{_ACCEPTED}{job} {at_s:.6f}\n".encode())
 
     def report(self, what: str, tag: str) -> None:
-        if what == RELEASED:
+        if what in (RELEASED, REFUSED):
             self.has_running_job = False  # a time limit would make a failure of it
         if self._ring is None or self._owner != os.getpid() or not self._ring.write(line_of(what, tag)):
             super().report(what, tag)

@@ -15,12 +15,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from kombu.log import get_logger
+
 from celery_lanes.leases.pending_acks import RECOVERY, RUN, WAIT, Lease, PendingAcks
 from celery_lanes.leases.prefetch import Capacity, Counts, PrefetchEstimator
 from celery_lanes.leases.reports import (
     DELAYED,
     DONE,
     INTERRUPTED,
+    REFUSED,
     RELEASED,
     STARTED,
     Report,
@@ -31,6 +34,8 @@ from celery_lanes.leases.reports import (
 from celery_lanes.protocol import MAX_DEATHS, Leased
 from celery_lanes.runtime import clock, threads
 from celery_lanes.words import NEUTRAL, Words
+
+logger = get_logger(__name__)
 
 #: A message with this many deaths is handed out alone (turn.lua has the same number).
 SUSPECT_AFTER = 2
@@ -407,11 +412,13 @@ class InFlight:
                     self._start(message, at_s)
         elif what == INTERRUPTED:
             self._interrupted(tag, at_s)
-        elif what == RELEASED:
+        elif what in (RELEASED, REFUSED):
             with self._lock:
                 message = self._remove_valid(tag)
                 if message is not None:
                     self._queue_release(message)
+            if message is not None and what == REFUSED:  # a loss that a renewal has found is logged
+                logger.warning("lanes: the lease of %s is over; another worker may run it", message.id)
             self.capacity.waited_too_long()
             self.wakeups.background.set()
         else:

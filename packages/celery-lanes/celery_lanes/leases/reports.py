@@ -25,8 +25,9 @@ _WANTED_SIZE = 1 << 20
 _CHUNK = 1 << 16
 #: The kinds of report. STARTED: the run has started. DONE: settle the message. GONE: the run has committed or buried
 #: it. DELAYED: the run has retried or parked it. RELEASED: release it uncounted, whether it has started or not.
-#: INTERRUPTED: another worker may have it, and its run has not ended.
-STARTED, DONE, GONE, DELAYED, RELEASED, INTERRUPTED = "*", "+", "-", "~", "<", "!"
+#: REFUSED: the same, after Redis has refused a command of its run. INTERRUPTED: another worker may have it, and its run
+#: has not ended.
+STARTED, DONE, GONE, DELAYED, RELEASED, REFUSED, INTERRUPTED = "*", "+", "-", "~", "<", "?", "!"
 
 
 class Report(NamedTuple):

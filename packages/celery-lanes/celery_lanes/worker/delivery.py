@@ -19,7 +19,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from celery_lanes.errors import Interrupted, LeaseLost
-from celery_lanes.leases import DELAYED, DONE, GONE, INTERRUPTED, RELEASED
+from celery_lanes.leases import DELAYED, DONE, GONE, INTERRUPTED, REFUSED, RELEASED
 from celery_lanes.protocol import Command, Outcome, PreviousCall, Read, Shielded, Store, Write, envelope, keys, plain
 from celery_lanes.runtime import clock, threads
 from celery_lanes.worker.journal import AppLanes, Journal
@@ -380,10 +380,7 @@ class Delivery:
         """
         if self.is_interrupted or self._journal is None or not self._journal.is_refused:
             return
-        in_flight = self.lanes.in_flight
-        if not in_flight.reports.is_owner or in_flight.holds(self.tag):  # otherwise the renewal has logged it
-            logger.warning("lanes: the lease of %s is over; another worker may run it", self.id)
-        self.release()
+        self.lanes.in_flight.reports.send(REFUSED, self.tag)
 
     def evict(self, *, delay_s: float | None, problem: dict[str, Any] | None) -> bool:
         """Take the message from a handler of this process that does not end: retry it after `delay_s`, or bury it if
