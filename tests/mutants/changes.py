@@ -618,6 +618,12 @@ IN_PYTHON = (
         "            delivery.end_listening()\n",
     ),
     Change(
+        "what a run has left is settled with it, although Redis has refused that",
+        "packages/celery-lanes/celery_lanes/worker/arrivals.py",
+        "                if left is Outcome.LOST:\n",
+        "                if False:\n",
+    ),
+    Change(
         "a commit reports success whatever Redis answers",
         CLIENT,
         "return Outcome(min(code, 1))",

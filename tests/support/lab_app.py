@@ -385,9 +385,10 @@ def converse(self: Any, name: str, gate: str | None = None, shields: str | None 
     record("end", names)
 
 
-def steer(self: Any, name: str, gate: str | None = None, **_: Any) -> None:
+def steer(self: Any, name: str, gate: str | None = None, elsewhere: str | None = None, **_: Any) -> None:
     """Take what arrives until the gate is open, or if it is `idle` until nothing arrives. What is taken tells the run
-    what to do then: `moves` its place, in the first run only with `once`, `dies` in the first run, or `ends`.
+    what to do then: `moves` its place, in the first run only with `once`, `dies` in the first run, or `ends`. The end
+    of one run asks the server `elsewhere`.
     """
     delivery, place, idle = self.delivery, 0, 0
     names = [name, *(json.loads(body)[1]["name"] for body in delivery.bodies)]
@@ -410,6 +411,8 @@ def steer(self: Any, name: str, gate: str | None = None, **_: Any) -> None:
         if told.get("ends"):
             break
     record("end", "+".join(names))
+    if elsewhere:
+        _turns_elsewhere(self, elsewhere)
 
 
 def replace(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import celery_lanes as lanes
 from celery_lanes.embedded_server import Server, start_server
 from tests.support.history import ids
 from tests.support.lab import Lab, LabMaker
@@ -14,6 +15,7 @@ from tests.support.waiting import until
 
 POOLS = [("prefork", 2), ("threads", 2), ("gevent", 2), ("solo", 1)]
 IS_OVER = "lanes: the lease of first is over; another worker may run it"
+TALK = lanes.Group("talk", quiet_ms=0, max_wait_ms=60_000, most=20, steers=True)
 
 
 @pytest.fixture
@@ -57,3 +59,22 @@ def test_a_refusal_after_the_commit_changes_nothing(
     assert ids(lab.history, "start") == ids(lab.history, "end") == ["first"]
     assert (lab.count("settled"), lab.count("released")) == (1, 0)
     assert IS_OVER not in worker.log
+
+
+def test_what_a_refused_run_could_not_leave_is_not_lost(lab: Lab, behind: Server) -> None:
+    # Given a run that has taken two messages in different places, and is killed
+    def say(name: str, **kwargs: str | bool) -> None:
+        lab.send(name, ["talk"], task="steer", group=TALK, kwargs={"name": name, **kwargs})
+
+    lab.worker("prefork", 2)
+    say("a", gate="open", elsewhere=behind.url)
+    lab.started("a")
+    say("b", once=True)
+    until(lambda: ids(lab.history, "taken") == ["b@0"])
+    say("c", dies=True)
+    until(lambda: ids(lab.history, "taken") == ["b@0", "c@1", "b@0"])
+    # When the next run has not reached the second one, and is refused when it leaves it
+    lab.open("open")
+    # Then it runs again, asks for none of them now, and both are the next run
+    lab.drained()
+    assert ids(lab.history, "end") == ["a+b", "a", "b+c"]

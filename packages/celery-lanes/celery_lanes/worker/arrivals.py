@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from celery_lanes.protocol import Command, Store, Taken, verbs
+from celery_lanes.protocol import Command, Outcome, Store, Taken, verbs
 from celery_lanes.runtime import threads
 
 LOST = "the lease was lost"
@@ -87,8 +87,12 @@ class Arrivals:
         self._known += new
 
     def leave_rest(self) -> None:
-        """The run ends: return the messages that it has not got to their lanes. Raises what `ask` raises."""
+        """The run ends: return the messages that it has not got to their lanes. Raises what `ask` raises, and
+        LookupError if the lease was lost: then none is returned.
+        """
         with self._lock:
             if self._taken:
-                self._ask(verbs.leave(*self._lease, kept=self._known - len(self._taken)))
+                left = self._ask(verbs.leave(*self._lease, kept=self._known - len(self._taken)))
+                if left is Outcome.LOST:
+                    raise LookupError(LOST)
                 self._taken.clear()

@@ -200,10 +200,13 @@ class Delivery:
 
     def leave_arrivals(self) -> None:
         """The run has succeeded: messages that earlier runs have taken and this one has not got form the next run. Part
-        of `commit`. While Redis does not answer, behaves like `park`.
+        of `commit`. While Redis does not answer, behaves like `park`. Raises LeaseLost.
         """
         if self._arrivals is not None:
-            self._arrivals.leave_rest()
+            try:
+                self._arrivals.leave_rest()
+            except LookupError:
+                raise self._refused() from None
 
     def _ask(self, command: Command[T]) -> T:
         return self.journal.retry_until_done(lambda: self.lanes.store.run(command))
@@ -332,7 +335,10 @@ class Delivery:
 
         While Redis does not answer, behaves like `park`.
         """
-        self.leave_arrivals()
+        try:
+            self.leave_arrivals()
+        except LeaseLost:
+            return Outcome.LOST
         return self.lanes.store.commit(
             self.id,
             self.fence,
