@@ -618,6 +618,18 @@ IN_PYTHON = (
         "            delivery.end_listening()\n",
     ),
     Change(
+        "a run without its lease has a result",
+        "packages/celery-lanes/celery_lanes/worker/task.py",
+        "        if delivery.is_without_lease:\n            raise Ignore",
+        "        if False:\n            raise Ignore",
+    ),
+    Change(
+        "an error of a run without its lease is its result",
+        "packages/celery-lanes/celery_lanes/worker/task.py",
+        "            if not delivery.is_without_lease:\n",
+        "            if True:\n",
+    ),
+    Change(
         "what a run has left is settled with it, although Redis has refused that",
         "packages/celery-lanes/celery_lanes/worker/arrivals.py",
         "                if left is Outcome.LOST:\n",

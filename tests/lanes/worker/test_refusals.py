@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from celery import chord
 
 import celery_lanes as lanes
 from celery_lanes.embedded_server import Server, start_server
 from tests.support.history import ids
 from tests.support.lab import Lab, LabMaker
+from tests.support.lab_app import LANE_QUEUES, ORDINARY_QUEUE
 from tests.support.waiting import until
 
 POOLS = [("prefork", 2), ("threads", 2), ("gevent", 2), ("solo", 1)]
@@ -45,6 +47,27 @@ def test_a_message_runs_again_after_a_wrong_refusal(lab: Lab, behind: Server, po
     ]
     assert (lab.count("released"), lab.count("retried"), lab.count("buried")) == (1, 0, 0)
     assert worker.log.count(IS_OVER) == 1
+
+
+@pytest.mark.parametrize(("pool", "slots"), POOLS)
+@pytest.mark.parametrize("how", ["check", "swallow", "hide"])
+def test_a_refused_run_has_no_result(
+    make_lab: LabMaker, redis_url: str, behind: Server, pool: str, slots: int, how: str
+) -> None:
+    # Given the task of a chord whose first run is refused
+    lab = make_lab(result_backend=redis_url)
+    refused = lab.app.tasks["ask_elsewhere"].si(behind.url, how).set(task_id="first", ignore_result=False)
+    refused.set(queue=LANE_QUEUES[0], headers=lanes.headers(["a"]))
+    refused.link_error(lab.app.tasks["plain"].si().set(task_id="error", queue=ORDINARY_QUEUE))
+    other = lab.app.tasks["run"].si().set(task_id="other", ignore_result=False)
+    other.set(queue=LANE_QUEUES[0], headers=lanes.headers(["b"]))
+    # When it runs again
+    lab.worker(pool, slots)
+    chord([refused, other])(lab.app.tasks["plain"].si().set(task_id="body", queue=ORDINARY_QUEUE))
+    # Then that run has the result, the body follows it, and nothing was published before
+    until(lambda: "body" in ids(lab.history, "end"))
+    assert sorted(ids(lab.history, "end")) == ["body", "first", "other"]
+    assert ids(lab.history, "start").count("first") == 2
 
 
 @pytest.mark.parametrize(("pool", "slots"), POOLS)

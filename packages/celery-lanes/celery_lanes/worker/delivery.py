@@ -80,6 +80,8 @@ class Delivery:
     is_started: bool = field(default=False, init=False)
     #: A newer message has ended this run: nothing that it still does has an effect. Set by another thread.
     is_interrupted: bool = field(default=False, init=False)
+    #: Redis has ended the lease as this run has asked.
+    _is_ended: bool = field(default=False, init=False, repr=False)
     _journal: Journal | None = field(default=None, init=False, repr=False)
     _on_interrupt: list[Callable[[], object]] = field(default_factory=list, init=False, repr=False)
     _arrivals: Arrivals | None = field(default=None, init=False, repr=False)
@@ -300,12 +302,20 @@ class Delivery:
         return in_flight.reports.is_owner and not in_flight.holds(self.tag)
 
     @property
+    def is_without_lease(self) -> bool:
+        """True if this process knows that the lease is over, and the run itself has not ended it: another run of the
+        message follows. Sends nothing to Redis.
+        """
+        return not self._is_ended and self.is_lost()
+
+    @property
     def is_cut_off(self) -> bool:
         """True if an outage of Redis has taken time from this run."""
         return self._journal is not None and self._journal.is_cut_off
 
     def done(self) -> None:
         """Settle the message, without waiting for Celery's acknowledgement."""
+        self._is_ended = True
         self.lanes.in_flight.reports.send(DONE, self.tag)
 
     def retry(self, *, delay_s: float, problem: dict[str, Any]) -> Outcome:
@@ -339,7 +349,7 @@ class Delivery:
             self.leave_arrivals()
         except LeaseLost:
             return Outcome.LOST
-        return self.lanes.store.commit(
+        outcome = self.lanes.store.commit(
             self.id,
             self.fence,
             writes,
@@ -347,6 +357,8 @@ class Delivery:
             step=self.journal.retry_until_done,
             decided=self._report_ended,
         )
+        self._is_ended |= outcome is not Outcome.LOST
+        return outcome
 
     def read(self, names: Sequence[str]) -> Read:
         """The lane keys of the message, and the values of `names`. While Redis does not answer, behaves like `park`.
@@ -384,7 +396,7 @@ class Delivery:
         """Called when the run has ended. If Redis has refused a command of this run, the acknowledgement must not
         settle the message: the answer may be that of a replica that is behind, after a failover.
         """
-        if self.is_interrupted or self._journal is None or not self._journal.is_refused:
+        if self._is_ended or self.is_interrupted or self._journal is None or not self._journal.is_refused:
             return
         self.lanes.in_flight.reports.send(REFUSED, self.tag)
 
@@ -421,6 +433,7 @@ class Delivery:
         """End the run's lease in Redis when it has every outcome of its calls."""
         self.journal.confirm()
         outcome = self.journal.retry_until_done(step)
+        self._is_ended |= outcome is not Outcome.LOST
         self._report_ended(report)
         return outcome
 

@@ -132,9 +132,7 @@ class LaneTask(Task):
                 raise Ignore(f"{delivery.id} waits until the claim of its chord has expired")
             if delivery.is_stopped:
                 self._end_stopped(delivery)
-            result = self.run_started(*args, **kwargs)
-            delivery.leave_arrivals()
-            return result
+            return self._run_in_lease(delivery, args, kwargs)
         except Interrupted as interrupted:
             logger.info("lanes: %s", interrupted)
             raise Ignore(str(interrupted)) from None
@@ -150,6 +148,25 @@ class LaneTask(Task):
         finally:
             delivery.end_listening()
             delivery.release_if_refused()
+
+    def _run_in_lease(self, delivery: Delivery, args: Any, kwargs: Any) -> Any:
+        """The result. A run that is known to have lost its lease ends without one: another run of the message follows,
+        and callbacks, errbacks and chords wait for that.
+        """
+        try:
+            result = self.run_started(*args, **kwargs)
+            delivery.leave_arrivals()
+        except (Ignore, Interrupted, RedisAway, Reject, Retry):
+            raise
+        except Exception as error:
+            if not delivery.is_without_lease:
+                raise
+            if not isinstance(error, LeaseLost):
+                logger.info("lanes: %s failed after it had lost its lease: %r", delivery.id, error)
+            raise Ignore(f"the lease of {delivery.id} is over") from None
+        if delivery.is_without_lease:
+            raise Ignore(f"the lease of {delivery.id} is over")
+        return result
 
     def _end_stopped(self, delivery: Delivery) -> NoReturn:
         self.on_stopped(delivery)
