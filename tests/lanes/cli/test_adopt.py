@@ -363,6 +363,8 @@ def test_groups_and_wrong_queues_stay(app: Celery) -> None:
     for arguments, sentence in (
         (["celery", "--to", "x"], "there is no lane queue celery: the queues are celery.lanes"),
         (["celery.lanes", "--to", "celery.lanes"], "celery.lanes is a lane queue: name an ordinary one"),
+        (["celery.lanes", "--to", ""], "'' cannot be a queue of Redis: name an ordinary one"),
+        (["celery.lanes", "--to", "lanes:counts"], "'lanes:counts' cannot be a queue of Redis: name an ordinary one"),
     ):
         ran = CliRunner().invoke(lanes, ["move-out", *arguments], obj=SimpleNamespace(app=app))
         assert (ran.exit_code, sentence in ran.output) == (1, True), ran.output

@@ -134,6 +134,8 @@ def move_out(lanes: Context, queue: str, to: str) -> None:
     _check_lane_queue(lanes, queue)
     if to in [name for _, name in lanes.queues]:
         raise CommandError(f"{to} is a lane queue: name an ordinary one")
+    if not to or lanes.client.type(to) not in (b"none", b"list"):
+        raise CommandError(f"{to!r} cannot be a queue of Redis: name an ordinary one")
     departure = Departure(lanes.app, queue, to)
     departure.run()
     echo(f"moved: {number(departure.moved + departure.timers)} from {queue} to {to}")
