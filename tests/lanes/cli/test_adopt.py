@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -250,6 +251,29 @@ def test_what_workers_have_not_acknowledged(app: Celery, stock: Celery, said: Sa
     assert "put back into celery: 2, of no worker that answers" in said("--unacked")
     assert lane(app, "customer:9") == ["c0", "c1", "c2", "c3"]
     assert list(client.hgetall("unacked")) == [tags["other"]]
+
+
+@pytest.mark.parametrize("read", ["zrange", "hscan_iter"])
+def test_a_message_that_is_taken_while_these_are_read_is_not_overdue(
+    app: Celery, stock: Celery, said: Said, monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
+    # Given a worker that takes a message as soon as one of the keys of unacknowledged ones has been read
+    client = app.lanes.store.client
+    stock.send_task("charge", [9], task_id="taken")
+    stored_read = getattr(client, read)
+
+    def read_and_take(*arguments: Any, **options: Any) -> Any:
+        found = list(stored_read(*arguments, **options))
+        if element := client.rpop("celery"):
+            client.zadd("unacked_index", {"tag": time.time()})
+            client.hset("unacked", "tag", json.dumps([json.loads(element), "", "celery"]))
+        return found
+
+    monkeypatch.setattr(client, read, read_and_take)
+    # When the queue is adopted
+    said()
+    # Then the message stays with the worker
+    assert (client.hkeys("unacked"), client.llen("celery"), lane(app, "customer:9")) == ([b"tag"], 0, [])
 
 
 def test_messages_that_a_worker_takes_in_between_are_not_moved(

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, NamedTuple
 
 from celery import Celery
@@ -212,10 +213,12 @@ class Adoption:
     def unacknowledged(self) -> list[Unacknowledged]:
         """Those of the queue, the oldest one first."""
         client, found = self.store.client, list[Unacknowledged]()
-        taken_s = {
-            tag.decode(): at_s for tag, at_s in client.zrange(self.channel.unacked_index_key, 0, -1, withscores=True)
-        }
-        for tag, stored in client.hscan_iter(self.channel.unacked_key, count=AT_ONCE):
+        # A message that is taken after the first of these reads is left out; one that is acknowledged before the second
+        # one has no time any more, and is not overdue.
+        unacked = list(client.hscan_iter(self.channel.unacked_key, count=AT_ONCE))
+        times = client.zrange(self.channel.unacked_index_key, 0, -1, withscores=True)
+        taken_s = {tag.decode(): at_s for tag, at_s in times}
+        for tag, stored in unacked:
             try:
                 message, exchange, routing_key = loads(bytes_to_str(stored))
                 message_id = message["headers"].get("id") or tag.decode()
@@ -223,7 +226,7 @@ class Adoption:
             except Exception:  # noqa: S112 - any program may have written it
                 continue
             if is_of_queue:
-                found.append(Unacknowledged(taken_s.get(tag.decode(), 0.0), tag.decode(), message_id))
+                found.append(Unacknowledged(taken_s.get(tag.decode(), inf), tag.decode(), message_id))
         return sorted(found)
 
     def overdue(self, found: Sequence[Unacknowledged]) -> list[Unacknowledged]:
