@@ -29,18 +29,18 @@ def test_a_test_differs_if_it_passes_on_stock_only(lanes: dict[str, str], found:
 
 
 @pytest.mark.parametrize(
-    ("found", "listed", "is_part", "good"),
+    ("lanes", "listed", "good"),
     [
-        ([], set(), False, True),
-        (["t/a.py::test_one[x]", "t/a.py::test_one[y]"], {"test_one"}, False, True),
-        (["t/a.py::test_one[x]"], set(), False, False),
-        ([], {"test_one"}, False, False),
-        ([], {"test_one"}, True, True),
-        (["t/a.py::test_two"], {"test_one"}, True, False),
+        (STOCK, set(), True),
+        ({**STOCK, "t/a.py::test_one[x]": "failed"}, {"test_one"}, True),
+        ({**STOCK, "t/a.py::test_one[x]": "failed"}, set(), False),
+        ({**STOCK, "t/a.py::test_one[x]": "failed"}, {"test_two"}, False),
+        (STOCK, {"test_one"}, False),
+        (STOCK, {"test_three", "test_of_another_version"}, True),
     ],
 )
-def test_the_differences_are_those_of_the_page(found: list[str], listed: set[str], is_part: bool, good: bool) -> None:
-    assert explained(found, listed, is_part=is_part) is good
+def test_the_differences_are_those_of_the_page(lanes: dict[str, str], listed: set[str], good: bool) -> None:
+    assert explained(STOCK, lanes, listed) is good
 
 
 def test_the_page_lists_tests_of_each_suite_that_differs() -> None:
