@@ -71,7 +71,7 @@ def check(suite: Suite, fetched: Path, more: Sequence[str]) -> bool:
     for mode in suite.modes:
         found = repeated(suite, fetched, mode, more)
         good = report(suite.name, f"lanes {mode}", found) and good
-        good = explained(stock, found, documented(suite.name, mode)) and good
+        good = explained(stock, found, documented(suite, mode)) and good
     return good
 
 
@@ -171,10 +171,13 @@ def different(stock: Results, lanes: Results) -> list[str]:
     return sorted(name for name, result in stock.items() if result == "passed" and lanes.get(name) != "passed")
 
 
-def documented(suite: str, mode: str) -> set[str]:
-    """The tests that the page lists for a suite, without their files."""
-    section = PAGE.read_text().partition(f"<!-- {suite} {mode} -->")[2].partition("<!-- end -->")[0]
-    return set(re.findall(r"^\| `(\S+)` \|", section, re.MULTILINE))
+def documented(suite: Suite, mode: str) -> set[str]:
+    """The tests that the page lists for a suite, also for its installed version alone, without their files."""
+    found, page = set(), PAGE.read_text()
+    for section in (f"{suite.name} {mode}", f"{suite.name} {mode} {version(suite.of).rpartition('.')[0]}"):
+        rows = page.partition(f"<!-- {section} -->")[2].partition("<!-- end -->")[0]
+        found |= set(re.findall(r"^\| `(\S+)` \|", rows, re.MULTILINE))
+    return found
 
 
 def explained(stock: Results, lanes: Results, listed: set[str]) -> bool:
