@@ -70,9 +70,8 @@ Following(m, lanes) ==
 
 \* m gets a state, a fence and a holder; `lanes` are all lanes after it.
 Becomes(m, to, itsFence, worker, lanes) ==
-  LET next == IF lanes = lane THEN None ELSE Following(m, lanes)
-      moved == next \cup {m}
-      becomes(x) == IF x \in next \/ to = "ready" THEN heads'[x] ELSE to
+  \E moved \in {{m} \cup IF lanes = lane THEN None ELSE Following(m, lanes)} : \* TLC evaluates it once, not for each x
+  LET becomes(x) == IF x # m \/ to = "ready" THEN heads'[x] ELSE to
       index(set, name) == (set \ moved) \cup {x \in moved : becomes(x) = name}
   IN /\ state' = [x \in Messages |-> IF x \in moved THEN becomes(x) ELSE state[x]]
      /\ fence' = [fence EXCEPT ![m] = itsFence]
@@ -316,7 +315,6 @@ FairSpec == Spec /\ WF_coreVars(UNCHANGED heads /\ Progress)
 ---------------------------------------------------------------------------------
 (* What is promised.                                                              *)
 
-IsIn(m, k) == \E i \in DOMAIN lane[k] : lane[k][i] = m
 Behind(k) == IF lane[k] = <<>> THEN None ELSE {lane[k][i] : i \in 2..Len(lane[k])}
 
 \* G2: of the messages that share a key, only the first one is handed out, and messages are numbered in their order.
@@ -324,7 +322,8 @@ Order == \A k \in Keys :
   /\ \A m \in Behind(k) : state[m] # "leased"
   /\ \A i, j \in DOMAIN lane[k] : i < j => lane[k][i] < lane[k][j]
 \* G2: and what is in a lane is there once.
-Exclusion == \A m, n \in Messages : state[m] = "leased" /\ state[n] = "leased" /\ m # n => KeysOf[m] \cap KeysOf[n] = {}
+Exclusion == LET running == {m \in Messages : state[m] = "leased"} IN
+  \A m, n \in running : m # n => KeysOf[m] \cap KeysOf[n] = {}
 \* G3: in any set of messages that wait, the first of one lane is not behind another one for ever.
 NoDeadlock == (\E m \in Messages : state[m] \in Queued) => \E m \in Messages : state[m] \in Queued \ {"waiting"}
 \* G5: a message is settled once.
@@ -336,10 +335,12 @@ Poison == \A m \in Messages : died[m] <= MaxDeaths
 \* G1: a message of which the source knows that it is stored is in Redis until its handler has ended well.
 NothingLost == \A m \in confirmed : state[m] = "none" => m \in completed
 \* Each message has one state: its record and the indexes agree.
-OneState == \A m \in Messages :
-  /\ (m \in ready) = (state[m] = "ready") /\ (m \in leases) = (state[m] = "leased")
-  /\ (m \in delayed) = (state[m] = "delayed") /\ (m \in dead) = (state[m] = "buried")
-  /\ \A k \in Keys : IsIn(m, k) = (k \in KeysOf[m] /\ state[m] \in Queued)
+OneState == LET inLane == [k \in Keys |-> {lane[k][i] : i \in DOMAIN lane[k]}] IN
+  /\ \A m \in Messages :
+       /\ (m \in ready) = (state[m] = "ready") /\ (m \in leases) = (state[m] = "leased")
+       /\ (m \in delayed) = (state[m] = "delayed") /\ (m \in dead) = (state[m] = "buried")
+       /\ state[m] \in Queued => \A k \in KeysOf[m] : m \in inLane[k]
+  /\ \A k \in Keys : \A m \in inLane[k] : k \in KeysOf[m] /\ state[m] \in Queued
 \* The first message of all its lanes is ready, leased or delayed, unless it is kept back; any other one waits.
 HeadActive == \A m \in Messages : state[m] \in Queued =>
   IF \A k \in KeysOf[m] : FirstIn(lane, m, k) THEN state[m] # "waiting" \/ heads[m] = "waiting" ELSE state[m] = "waiting"

@@ -16,14 +16,14 @@ fields == <<group, size, open, stopped, shielded, ending>>
 
 \* What other verbs do to the fields: a new fence closes the group and ends its shield. `opens`: groups that are open again.
 Reset(opens) ==
-  LET isKept(m) == state'[m] # "none"
-      isSame(m) == fence'[m] = fence[m] /\ isKept(m)
-  IN /\ group' = [m \in Messages |-> IF isKept(m) THEN group[m] ELSE 0]
-     /\ size' = [m \in Messages |-> IF isKept(m) THEN size[m] ELSE 1]
-     /\ stopped' = [m \in Messages |-> isKept(m) /\ stopped[m]]
-     /\ open' = [m \in Messages |-> m \in opens \/ (isSame(m) /\ open[m])]
-     /\ shielded' = [m \in Messages |-> isSame(m) /\ shielded[m]]
-     /\ ending' = [m \in Messages |-> isSame(m) /\ ending[m]]
+  \E gone \in {{m \in Messages : state'[m] = "none"}} :
+  \E changed \in {gone \cup {m \in Messages : fence'[m] # fence[m]}} :
+     /\ group' = [m \in Messages |-> IF m \in gone THEN 0 ELSE group[m]]
+     /\ size' = [m \in Messages |-> IF m \in gone THEN 1 ELSE size[m]]
+     /\ stopped' = [m \in Messages |-> m \notin gone /\ stopped[m]]
+     /\ open' = [m \in Messages |-> m \in opens \/ (m \notin changed /\ open[m])]
+     /\ shielded' = [m \in Messages |-> m \notin changed /\ shielded[m]]
+     /\ ending' = [m \in Messages |-> m \notin changed /\ ending[m]]
 
 IsLastIn(m, k) == lane[k] # <<>> /\ lane[k][Len(lane[k])] = m
 SameLanes(m, n) == KeysOf[m] = KeysOf[n] /\ KeysOf[m] # {}

@@ -43,7 +43,7 @@ Adopt(e) ==
 \* Messages that a pause, a rate or the time of a group keeps back now, or not any more. What that makes of those that are
 \* first in their lanes is up to the specification.
 KeepBack(e) ==
-  /\ Move({m \in Messages : Moves(m)}) /\ UNCHANGED <<fields, timers>>
+  /\ Move({m \in {e.kept[i][1] : i \in DOMAIN e.kept} : Moves(m)}) /\ UNCHANGED <<fields, timers>>
 
 \* An append with a group: n joins the last message of all its lanes, or is the first one of a group.
 AppendTo(e) ==
@@ -114,8 +114,9 @@ OtherStep(e) ==
        [] e.what = "cancel"   -> timers' = timers \ {e.timer} /\ UNCHANGED <<redis, history, fields>>
 
 Step(e) ==
-  /\ heads' = [m \in Messages |-> IF \E i \in DOMAIN e.kept : e.kept[i][1] = m
-                                  THEN e.kept[CHOOSE i \in DOMAIN e.kept : e.kept[i][1] = m][2] ELSE heads[m]]
+  /\ heads' = IF e.kept = <<>> THEN heads
+              ELSE [m \in Messages |-> IF \E i \in DOMAIN e.kept : e.kept[i][1] = m
+                                       THEN e.kept[CHOOSE i \in DOMAIN e.kept : e.kept[i][1] = m][2] ELSE heads[m]]
   /\ IF e.what \in Others THEN OtherStep(e) ELSE CoreStep(e) /\ Reset({}) /\ Timed(e)
 
 \* Each of e.records is <<message, state, fence, died, is in a ready list, in leases, in delayed, in dead, size, open,

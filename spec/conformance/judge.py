@@ -12,7 +12,7 @@ from pathlib import Path
 
 from spec.conformance.events import Event, NotSpecifiedError, Script, events_of, is_write, script_in, verb_of
 from spec.conformance.mirror import Mirror
-from spec.conformance.monitor import Call, calls_in
+from spec.conformance.monitor import Call, calls_in, loads_in
 from spec.conformance.pieces import Piece, both_states, stuck_at
 
 #: TLC copies the whole state in each step, so a long run is judged in pieces.
@@ -76,17 +76,19 @@ def judge(folder: Path, unused: tuple[str, ...] = ()) -> Report:
         for snapshot in sorted(folder.glob("*.snapshot")):
             segment = _Segment(snapshot, scripts, report)
             report.segments += 1
-            pieces = list(segment.pieces())
-            for piece, stuck in zip(pieces, pool.map(stuck_at, pieces), strict=True):
+            asked = [(piece, pool.submit(stuck_at, piece)) for piece in segment.pieces()]
+            for piece, answer in asked:
+                stuck = answer.result()
                 _count(piece, stuck, report)
                 if stuck < len(piece.steps):
+                    pool.shutdown(wait=False, cancel_futures=True)
                     report.divergence = segment.explained(piece, stuck)
                     return report
     return report
 
 
 def _scripts(folder: Path) -> dict[str, Script]:
-    calls = chain.from_iterable(calls_in(each) for each in sorted(folder.glob("*.monitor")))
+    calls = chain.from_iterable(loads_in(each) for each in sorted(folder.glob("*.monitor")))
     return dict(filter(None, map(script_in, calls)))
 
 

@@ -121,18 +121,32 @@ def calls_in(path: Path) -> Iterator[Call]:
     """The calls of a segment after its snapshot, except the last one, which may not be complete."""
     last, is_marked = None, False
     with path.open("rb") as file:
-        for line in file:
-            found = _LINE.match(line.rstrip(b"\r\n")) if line.endswith(b"\r\n") else None
+        for found in map(_whole, file):
             if found is None:
                 continue
-            arguments = [_plain(each) for each in _ARGUMENT.findall(found[3])]
             if found[2] == b"lua" and last is not None:
-                last.inner.append(arguments)
+                last.inner.append(_arguments(found))
                 continue
             if is_marked and last is not None:
                 yield last
             is_marked = is_marked or (last is not None and MARK in last.arguments)
-            last = Call(float(found[1]), arguments)
+            last = Call(float(found[1]), _arguments(found))
+
+
+def loads_in(path: Path) -> Iterator[Call]:
+    """The calls of a segment that load scripts, also those before its snapshot."""
+    with path.open("rb") as file:
+        for found in map(_whole, (line for line in file if b'"SCRIPT" "LOAD"' in line)):
+            if found is not None:
+                yield Call(float(found[1]), _arguments(found))
+
+
+def _whole(line: bytes) -> re.Match[bytes] | None:
+    return _LINE.match(line.rstrip(b"\r\n")) if line.endswith(b"\r\n") else None
+
+
+def _arguments(found: re.Match[bytes]) -> list[str]:
+    return [_plain(each) for each in _ARGUMENT.findall(found[3])]
 
 
 def _plain(escaped: bytes) -> str:
