@@ -21,6 +21,7 @@ import pytest
 from redis import Redis
 
 from celery_lanes.embedded_server import Server, start_server
+from celery_lanes.leases import background
 from celery_lanes.protocol import Store, connect, data_loss
 
 DEBIAN_REDIS = Path("/usr/bin/redis-server")
@@ -103,10 +104,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def redis_url(server: Server) -> str:
     """The URL of the embedded server, which is empty."""
-    data_loss._WITNESSES.clear()  # otherwise one of an earlier test, if it is not collected yet, reports a loss
+    _forget_earlier_tests()
     with connect(server.url) as client:
         client.flushall()
     return server.url
+
+
+def _forget_earlier_tests() -> None:
+    """In this process. Their witnesses and background threads would report a loss when the server is emptied, and their
+    in-flight tables have messages that count as held.
+    """
+    data_loss._WITNESSES.clear()
+    background.stop_background()
+    while background._tables:
+        background._tables.popitem()[1].channel.close()
 
 
 @pytest.fixture(scope="session", params=SERVERS)

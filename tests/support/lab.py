@@ -165,7 +165,6 @@ class Lab:
             worker.end()
         # The background threads of this process would report a data loss when the next test empties the server.
         background.stop_background()
-        background._threads.clear()
         if "result_backend" in self.settings:
             self._close_results()
         with suppress(OSError):

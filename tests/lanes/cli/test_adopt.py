@@ -221,7 +221,10 @@ def test_a_copy_of_a_message_that_waits_is_removed(app: Celery, stock: Celery, s
     assert lane(app, "customer:9") == ["once"]
 
 
-def test_what_workers_have_not_acknowledged(app: Celery, stock: Celery, said: Said) -> None:
+def test_what_workers_have_not_acknowledged(
+    app: Celery, stock: Celery, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adoption, "ANSWER_WITHIN_S", 0.1)
     # Given messages that workers of stock kombu have taken, two of them long ago, and one that has died
     for n in range(4):
         stock.send_task("charge", [9], task_id=f"c{n}")

@@ -11,7 +11,6 @@ from kombu.transport import redis
 from redis.client import Pipeline
 
 import celery_lanes as lanes
-from celery_lanes.leases import background
 from tests.support.lab import Lab
 from tests.support.lab_app import LANE_QUEUES
 from tests.support.waiting import until
@@ -20,13 +19,10 @@ QUEUE = LANE_QUEUES[0]
 
 
 @pytest.fixture
-def connection(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
-    """A connection in this process, whose background thread ends with the test."""
-    monkeypatch.setattr(background, "_tables", {})
-    monkeypatch.setattr(background, "_threads", {})
+def connection(lab: Lab) -> Iterator[Connection]:
+    """A connection in this process, whose background thread ends with the lab."""
     with lab.app.connection_for_read() as opened:
         yield opened
-    background.stop_background()
 
 
 def drain(connection: Connection, received: list[Any], count: int) -> None:

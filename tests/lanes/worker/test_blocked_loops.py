@@ -25,9 +25,9 @@ def test_a_loop_notices_that_an_idle_connection_closed(lab: Lab) -> None:
         # When the server closes the connection
         address, port = fetch_connection.client.connection._sock.getsockname()
         lab.client.client_kill_filter(addr=f"{address}:{port}")
-        # Then the next read raises, so that the loop does not poll the closed socket forever
+        # Then a read raises once the close has arrived, so that the loop does not poll the closed socket forever
         with pytest.raises(ConnectionError):
-            channel.fetch_loop.handlers["FETCH"]()
+            until(channel.fetch_loop.handlers["FETCH"])
 
 
 def test_an_idle_worker_takes_messages_behind_a_slow_one(make_lab: LabMaker) -> None:
