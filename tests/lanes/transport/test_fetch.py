@@ -11,6 +11,7 @@ from celery_lanes.leases.in_flight import InFlight
 from celery_lanes.leases.prefetch import Pool
 from celery_lanes.protocol import Command, Fetched
 from celery_lanes.transport.fetch import FetchLoop
+from celery_lanes.transport.transport import QueuesToRead
 
 
 @pytest.fixture
@@ -59,3 +60,19 @@ def test_a_full_worker_fetches_only_to_pass_on_a_wakeup(fetch_loop: FetchLoop, m
     monkeypatch.setattr(capacity, "can_wait", lambda: False)
     fetch_loop.step()
     assert fetched == [1, 1]
+
+
+def test_a_fetch_that_only_settles_uses_up_no_turn_of_a_group(
+    fetch_loop: FetchLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given two groups of queues, and a worker whose every second fetch has no capacity
+    channel, sent = fetch_loop._channel, list[list[Any]]()
+    channel.connection = SimpleNamespace(lane_weights={})
+    channel.queues_to_read = lambda: QueuesToRead([], ["large", "small"], [])
+    monkeypatch.setattr(fetch_loop._fetch, "send", lambda _, arguments: sent.append(arguments))
+    # When it fetches
+    for capacity in (1, 0) * 4:
+        fetch_loop._fetch.ask(capacity)
+    # Then each group is first in every second fetch that has capacity
+    firsts = [min(arguments.index("large"), arguments.index("small")) for arguments in sent[::2]]
+    assert [arguments[first] for arguments, first in zip(sent[::2], firsts, strict=True)] == ["small", "large"] * 2

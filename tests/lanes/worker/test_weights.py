@@ -20,11 +20,11 @@ def test_a_flood_of_one_tenant_leaves_the_other_its_share(make_lab: LabMaker, po
     for _ in range(2):
         lab.worker(pool, slots, "-Q", "large,small")
     lab.drained()
-    # Then three of four were of the first tenant, as long as it had any
+    # Then three of four were of the first tenant. Of its last ones, one may wait in a slow worker
     started = [message.partition(":")[0] for message in ids(lab.history, "start")]
-    window = started[: len(started) - started[::-1].index("large")]
-    share = window.count("large") / len(window)
-    assert 0.55 < share < 0.95, share  # without weights it is half
+    places = [place for place, tenant in enumerate(started, 1) if tenant == "large"]
+    share = 90 / places[89]
+    assert 0.65 < share < 0.85, share
     # And the other one had the rest
     assert (started.count("large"), started.count("small")) == (120, 400)
 

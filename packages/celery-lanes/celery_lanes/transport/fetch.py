@@ -106,7 +106,7 @@ class PendingFetch(PolledConnection):
         super().__init__(kind)
         self._channel = channel
         self._command: Any = None  # the one that was sent last
-        self._sent = 0
+        self._turns = 0  # fetches with capacity
         self._has_capacity = False
         self.asked_s = 0.0
 
@@ -119,10 +119,10 @@ class PendingFetch(PolledConnection):
         """Send the settles, and fetch up to this many messages."""
         in_flight = self._in_flight
         self._reconcile()
-        self._sent += 1
         self._has_capacity = capacity > 0
+        self._turns += self._has_capacity  # otherwise a fetch that only settles would use up the turn of a group
         queues, weights = self._channel.queues_to_read(), self._channel.connection.lane_weights
-        first, ordinary, last = (rotated(some, self._sent, weights) for some in queues)
+        first, ordinary, last = (rotated(some, self._turns, weights) for some in queues)
         self._command = verbs.turn(
             [*first, *ordinary, *last],
             holder=in_flight.holder,
