@@ -176,8 +176,10 @@ def test_a_lane_and_a_limit(make_lab: LabMaker) -> None:
 
 
 @pytest.mark.parametrize("door", ["apply_async", "countdown", "chain", "other program"])
-def test_a_limit_holds_however_a_message_is_published(lab: Lab, door: str) -> None:
-    options = {"queue": "orders.0", "headers": lanes.headers(["a", lanes.limit("x", concurrency=2)])}
+def test_limits_and_rates_hold_however_a_message_is_published(lab: Lab, door: str) -> None:
+    # Given a message of a lane, a limit and a rate
+    keyed = ["a", lanes.limit("x", concurrency=2), lanes.limit("slow", rate="10/m")]
+    options = {"queue": "orders.0", "headers": lanes.headers(keyed)}
     task = lab.app.tasks["run"]
     match door:
         case "apply_async":
@@ -187,12 +189,16 @@ def test_a_limit_holds_however_a_message_is_published(lab: Lab, door: str) -> No
         case "chain":
             (task.si().set(**options) | task.si().set(**options)).apply_async()
         case "other program":  # which needs no celery_lanes to write these headers
-            headers = {"lane_keys": ["a", "x"], "lane_limits": {"x": 2}}
+            headers = {"lane_keys": ["a", "x", "slow"], "lane_limits": {"x": 2}, "lane_rates": {"slow": "10/m"}}
             task.apply_async(queue="orders.0", headers=headers)
     if door == "countdown":
         lab.worker("solo", 1, "-Q", "orders.1")
+    # Then it is in its lane and in its limit
     until(lambda: lab.client.zcard(keys.LIMIT + "x") == 1)
     assert lab.client.zcard(keys.lane("a")) == 1
+    # And its start counts for its rate
+    lab.worker("solo")
+    until(lambda: lab.client.zrange(keys.PACES, 0, -1) == [b"slow"])
 
 
 @pytest.mark.parametrize(
@@ -202,9 +208,14 @@ def test_a_limit_holds_however_a_message_is_published(lab: Lab, door: str) -> No
         ({"lane_limits": ["a"]}, "are not limits of lane keys of this message"),
         ({"lane_limits": {"a": 1}, "lane_rates": {"a": "1/s"}}, "are not limits of lane keys of this message"),
         ({"lane_limits": {"a": 0}}, "concurrency=0 is not a number of messages"),
+        ({"lane_rates": {"b": "1/s"}}, "are not rates of the lane keys of this message"),
+        ({"lane_rates": ["a"]}, "are not rates of the lane keys of this message"),
+        ({"lane_rates": {"a": "often"}}, "'often' is not a rate"),
     ],
 )
-def test_wrong_limits_are_refused(lab: Lab, given: dict[str, object], sentence: str) -> None:
+def test_wrong_limits_and_rates_are_refused(lab: Lab, given: dict[str, object], sentence: str) -> None:
     with pytest.raises(lanes.PublishRefused, match=sentence):
         lab.app.tasks["run"].apply_async(queue="orders.0", headers={"lane_keys": ["a"], **given})
+    with pytest.raises(lanes.PublishRefused, match="cannot have a lane with a rate"):
+        lanes.headers([lanes.limit("a", rate="1/s")], group=lanes.Group("g", 1, 1, 2))
     assert lab.client.keys("lanes:*") == []

@@ -100,38 +100,3 @@ def test_a_lane_that_waits_for_its_rate_takes_no_slot(lab: Lab) -> None:
     lab.client.zadd(keys.DELAYED, {"second": 1})
     lab.drained()
     check_once_each(lab.history, lab.lanes)
-
-
-@pytest.mark.parametrize("door", ["apply_async", "countdown", "chain", "other program"])
-def test_a_rate_holds_however_a_message_is_published(lab: Lab, door: str) -> None:
-    options = {"queue": "orders.0", "headers": lanes.headers(["x", lanes.limit("lane", rate="10/m")])}
-    task = lab.app.tasks["run"]
-    match door:
-        case "apply_async":
-            task.apply_async(**options)
-        case "countdown":
-            task.apply_async(countdown=0.01, **options)
-        case "chain":
-            (task.si().set(**options) | task.si().set(**options)).apply_async()
-        case "other program":  # which needs no celery_lanes to write these headers
-            headers = {"lane_keys": ["x", "lane"], "lane_rates": {"lane": "10/m"}}
-            task.apply_async(queue="orders.0", headers=headers)
-    lab.worker("solo")
-    until(lambda: lab.client.zcard(keys.PACES) == 1)
-    assert lab.client.zrange(keys.PACES, 0, -1) == [b"lane"]
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"lane_rates": {"b": "1/s"}}, "are not rates of the lane keys of this message"),
-        ({"lane_rates": ["a"]}, "are not rates of the lane keys of this message"),
-        ({"lane_rates": {"a": "often"}}, "'often' is not a rate"),
-    ],
-)
-def test_wrong_rates_are_refused(lab: Lab, given: dict[str, object], sentence: str) -> None:
-    with pytest.raises(lanes.PublishRefused, match=sentence):
-        lab.app.tasks["run"].apply_async(queue="orders.0", headers={"lane_keys": ["a"], **given})
-    with pytest.raises(lanes.PublishRefused, match="cannot have a lane with a rate"):
-        lanes.headers([lanes.limit("a", rate="1/s")], group=lanes.Group("g", 1, 1, 2))
-    assert lab.client.keys("lanes:*") == []
