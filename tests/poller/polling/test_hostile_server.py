@@ -140,9 +140,9 @@ def test_the_offset_moves_past_an_update_that_is_nested_too_deeply(
         # And the next update is polled
         hostile.updates = [message() | {"update_id": 6}]
         until(lambda: lane(redis_url) == [6])
-        assert not poller.told("valid id")
-        poller.tells("2 updates so far")
         poller.stop()
+        assert not poller.told("valid id")
+        assert poller.told("2 updates so far")
     finally:
         poller.end()
         hostile.updates = []
