@@ -69,6 +69,7 @@ class Chaos:
     calm_at_s: float = 0.0
     conversations: list[Conversation] = field(default_factory=list)
     open_questions: list[str] = field(default_factory=list)
+    malformed: list[int] = field(default_factory=list)
 
     def run(self, seconds: float, seed: int, rate: float, every_s: float) -> None:
         """Runs for `seconds`, then until all updates are done or none has finished for `give_up_after_s`."""
@@ -94,6 +95,8 @@ class Chaos:
         self._wait_until_calm()
         if operator:
             operator.end()
+            self.malformed = operator.malformed
+            self.drills += [f"the operator gave up: {operator.unfinished}"] if operator.unfinished else []
         users.end()  # none has a question any more, but some may have just pressed an old button
         self._wait_until_calm()
         self.conversations = users.conversations
@@ -110,7 +113,7 @@ class Chaos:
         if self.system.buried is None:
             return None
         environment, port = dict(self.injector.commands.environment), self.injector.redis.port
-        operator = Operator(environment, self.folder, port, seconds * OPERATOR_AFTER)
+        operator = Operator(environment, self.folder, port, self.telegram, seconds * OPERATOR_AFTER)
         operator.start()
         return operator
 
@@ -137,6 +140,7 @@ class Chaos:
             main_broadcast=self.injector.commands.main,
             conversations=[asdict(each) for each in self.conversations],
             open_questions=self.open_questions,
+            malformed=self.malformed,
         ).save(self.folder)
 
     def _read_final_state(self, client: Redis) -> None:

@@ -30,6 +30,12 @@ AddBuried(m) ==
        /\ UNCHANGED <<died, history>>
   ELSE UNCHANGED <<redis, history>>
 
+\* Without a number it is not remembered.
+AddBuriedUnnumbered(m) ==
+  IF state[m] = "none"
+  THEN Becomes(m, "buried", NewFence(m), Nobody, lane) /\ UNCHANGED <<seen, died, history>>
+  ELSE UNCHANGED <<redis, history>>
+
 \* A person replays or drops any message, at any time.
 Decide == \E m \in Messages :
   /\ replays > 0 /\ replays' = replays - 1

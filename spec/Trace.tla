@@ -74,6 +74,7 @@ CoreStep(e) ==
        [] e.what = "hold"       -> Hold(m, e.isAllowed)
        [] e.what = "unhold"     -> e.isAllowed /\ Unhold(m)
        [] e.what = "malformed"  -> AddBuried(m)
+       [] e.what = "unnumbered" -> AddBuriedUnnumbered(m)
        [] e.what = "lease"      -> e.isAllowed /\ heads[m] = "ready" /\ Lease(m, e.worker)
        [] e.what = "killer"     -> BuryKiller(m)
        [] e.what = "settle"     -> Settle(m, f, n)

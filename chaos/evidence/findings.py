@@ -51,6 +51,7 @@ class Findings:
     main_broadcast: str = ""
     conversations: list[dict[str, Any]] = field(default_factory=list)
     open_questions: list[str] = field(default_factory=list)
+    malformed: list[int] = field(default_factory=list)  #: numbers of Telegram that no update has
 
     def save(self, folder: Path) -> None:
         (folder / FILE).write_text(json.dumps(asdict(self)))
@@ -70,7 +71,7 @@ def evidence(folder: Path) -> Evidence:
     runs = [run for run in all_runs if not run.message]
     groups = groups_in(runs)
     conversations = [Conversation(**each) for each in found.conversations]
-    of_agents = {update for each in conversations for update in each.updates}
+    not_of_the_feed = {*found.malformed, *(update for each in conversations for update in each.updates)}
 
     def whole(firsts: Iterable[int]) -> tuple[int, ...]:
         """A group is terminated and buried under the id of its first update."""
@@ -80,7 +81,7 @@ def evidence(folder: Path) -> Evidence:
         runs=runs,
         effects=[*effects_in(found.calls), *payments_in(records, all_runs)],
         faults=[replace(fault, updates=whole(fault.updates)) for fault in faults],
-        expected=[update for update in range(1, found.sent + 1) if update not in of_agents],
+        expected=[update for update in range(1, found.sent + 1) if update not in not_of_the_feed],
         buried=None if found.buried is None else frozenset(whole(found.buried)),
         book=book,
         sessions=found.sessions,

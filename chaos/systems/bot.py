@@ -19,7 +19,7 @@ HANDLED = "handled"
 
 
 class PoisonError(Exception):
-    """Raised by a poison update in each run."""
+    """Raised by a poison update, and by a malformed one, in each run."""
 
 
 class HandlerContext(Protocol):
@@ -37,6 +37,8 @@ class HandlerContext(Protocol):
 
 
 def handle(ctx: HandlerContext) -> None:
+    if ctx.update["update_id"] < 0:
+        raise PoisonError("a malformed update was replayed")
     if (ctx.chat_id or 0) >= agents.FIRST_CHAT:
         agents.handle(ctx)  # type: ignore[arg-type]
         return

@@ -269,7 +269,7 @@ def _of_row(message: str, row: list[str], verb: Verb, mirror: Mirror, state: str
         return [*before, Event("hold", message, lanes=lanes, is_allowed=_may_be_held(message, mirror))]
     passes = scope and is_new and lanes and not problem and verb.fixed["hold_ms"] != "0"
     is_allowed = not (passes and _lower_held(message, mirror, joined))
-    what = "malformed" if problem else "group" if group else "append" if scope else "enter"
+    what = ("malformed" if scope else "unnumbered") if problem else "group" if group else "append" if scope else "enter"
     return [*before, Event(what, message, lanes=lanes, group=group if what == "group" else "", is_allowed=is_allowed)]
 
 

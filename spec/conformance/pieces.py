@@ -130,6 +130,8 @@ class Piece:
         state, fence, *_ = self._mirror.abstract(event.message)
         if event.what in _CHECKED_FENCE and (state, fence) != ("leased", event.fence):
             return f"stale {event.what}"
+        if event.what == "unnumbered":
+            return "malformed"
         return "seen" if event.what in ("append", "group") and self._has_seen(event.message) else event.what
 
     def apply(self, call: Call) -> None:

@@ -82,7 +82,8 @@ def settle(store: Store, *held: Leased) -> None:
 def a_life_of_messages(store: Store) -> None:
     """Each action of the specification, also with a stale fence."""
     malformed = NewMessage("1:9", "q", "body", ["a"], ("1", 9), {"type": "Malformed"})
-    store.append([message(1, "a"), message(2, "a", "b"), message(3, "b"), malformed])
+    unnumbered = malformed._replace(id="1:malformed:f7", lanes=[], once=None)
+    store.append([message(1, "a"), message(2, "a", "b"), message(3, "b"), malformed, unnumbered])
     store.append([message(1, "a")])
     store.append([NewMessage("x", "q", "body", ["c"])])
     first, other = leased(store, room=2)
@@ -97,7 +98,10 @@ def a_life_of_messages(store: Store) -> None:
     (second,) = leased(store)
     store.bury(second.id, second.fence, {"type": "E"})
     store.replay(second.id)
-    store.drop("1:9")
+    store.append([unnumbered])
+    for letter in (malformed, unnumbered):
+        store.drop(letter.id)
+        store.append([letter])
     assert leased(store, "forgetful", room=3)
     store.reconcile("forgetful", [])
 
