@@ -142,7 +142,8 @@ class World:
 
     def _message(self, number: int, lanes: tuple[str, ...], group: Group | None = None) -> NewMessage:
         queue = QUEUES[len(lanes) % 2]
-        return NewMessage(f"{SCOPE}:{number}", queue, f"m{number}", lanes, (SCOPE, number), group=group)
+        once, stoppable = (SCOPE, number), self._chance.random() < 0.9
+        return NewMessage(f"{SCOPE}:{number}", queue, f"m{number}", lanes, once, group=group, stoppable=stoppable)
 
     def _add(self, messages: list[NewMessage], *, holds: bool = False) -> None:
         for each in messages:  # before: a stopped or held message may be in another order than that of its number

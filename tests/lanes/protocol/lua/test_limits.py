@@ -201,6 +201,14 @@ def test_a_paused_lane_takes_no_permit(client: Redis, store: Store) -> None:
     assert permits(client) == ({"x": [B]}, {"x": [A]})
 
 
+def test_a_run_that_is_given_back_into_a_paused_lane_leaves_its_permit(client: Redis, store: Store) -> None:
+    seed(client, state_with(leased(A, "a", limits=ONE), gated(B, "b", limits=ONE)))
+    assert store.pause("lane", "a")
+    store.release([(A, fence(1))])
+    assert states(client) == {A: "waiting", B: "ready"}
+    assert permits(client) == ({"x": [B]}, {})
+
+
 def test_a_stopped_message_needs_no_permit(client: Redis, store: Store) -> None:
     """It is handed out only to be settled."""
     seed(client, state_with(leased(A, limits=ONE), gated(B, "b", limits=ONE), gated(C, limits=ONE)))
