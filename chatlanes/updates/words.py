@@ -12,7 +12,7 @@ WORDS = Words(
     queue="updates.0",
     confirmed="confirmed to Telegram",
     replicas="DURABLE_REPLICAS",
-    lost="Telegram does not send them again",
+    lost="Telegram sends again only those that were not confirmed to it",
     command="chatlanes lanes",
     unread="restore the former QUEUES (or BOTS) until they are processed",
 )

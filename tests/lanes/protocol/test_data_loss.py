@@ -129,7 +129,23 @@ def test_only_settlements_may_be_lost(store: Store) -> None:
     witness.look(store)
     go_back(store.client, appended=2, settled=1)
     witness.look(store)
-    assert "no message is known to be gone; none of them were pending" in sentence(only(store.client))
+    # Then the report claims nothing about messages that are gone
+    text = sentence(only(store.client))
+    assert "no message is known to be gone; at least 1 finished messages are pending again, and run again (" in text
+    assert "published" not in text
+
+
+def test_no_more_were_pending_than_are_gone(store: Store) -> None:
+    # Given five messages that are pending
+    witness = Witness()
+    append(store, witness, "1", "2", "3", "4", "5")
+    # When an older state has the first three
+    go_back(store.client, appended=3, settled=0)
+    witness.look(store)
+    # Then at most the two that it does not have are lost
+    assert "messages 4 to 5 of all that were appended are gone; at most 2 of them were pending" in sentence(
+        only(store.client)
+    )
 
 
 def test_an_acknowledged_loss_is_not_reported_again(store: Store, warnings: pytest.LogCaptureFixture) -> None:

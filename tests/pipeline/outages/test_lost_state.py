@@ -86,7 +86,8 @@ def test_an_emptied_server_is_reported_by_poller_and_worker(pipeline: Pipeline) 
     for process in (poller, worker):
         [line] = losses(process)
         assert "updates 1 to 16" in line
-        assert "6 of them were pending when last checked" in line
+        assert "; 6 of them were pending when last checked" in line
+        assert "Telegram sends again only those that were not confirmed to it." in line
     # And the worker does not claim that its running update will run again elsewhere
     until(lambda: "lost the lease of" in worker.log)  # at a renewal, so while it runs
     pipeline.open("a")

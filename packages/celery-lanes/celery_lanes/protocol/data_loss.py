@@ -98,18 +98,23 @@ def witness_of(url: str, words: Words = NEUTRAL) -> Witness:
 def sentence(loss: Loss, words: Words = NEUTRAL) -> str:
     """The extent of the loss, and what to do."""
     what = "went back to an older state" if loss.first > 1 or loss.again else "is empty or another one"
-    if loss.last < loss.first:
-        gone = f"no {words.message} is known to be gone"
-    else:
-        gone = f"{words.message}s {loss.first:,} to {loss.last:,} of all that were appended are gone"
+    when = datetime.fromtimestamp(loss.at_ms / 1000).astimezone().isoformat(" ", "seconds")
+    gone = _gone(loss, words) if loss.first <= loss.last else f"no {words.message} is known to be gone"
     finished = f"{loss.again:,} finished {words.message}s"
     again = f"; at least {finished} are pending again, and run again" if loss.again else ""
-    pending = f"{loss.pending or 'none'} of them were pending when last checked"
-    when = datetime.fromtimestamp(loss.at_ms / 1000).astimezone().isoformat(" ", "seconds")
+    forever = f" {words.lost}." if loss.first <= loss.last else ""
     return (
-        f"Redis LOST data, the database {what}: {gone}; {pending}{again} (detected {when}). {words.lost}. "
+        f"Redis LOST data, the database {what}: {gone}{again} (detected {when}).{forever} "
         f"Acknowledge the loss with `{words.command} acknowledge-loss`"
     )
+
+
+def _gone(loss: Loss, words: Words) -> str:
+    """The messages that are missing. An older state still has some of those that were pending."""
+    gone = f"{words.message}s {loss.first:,} to {loss.last:,} of all that were appended are gone"
+    pending = min(loss.pending, loss.last - loss.first + 1)
+    at_most = "at most " if pending and loss.first > 1 else ""
+    return f"{gone}; {at_most}{pending or 'none'} of them were pending when last checked"
 
 
 def _is_loss(known: History, found: History) -> bool:
