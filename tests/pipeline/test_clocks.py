@@ -175,6 +175,30 @@ def test_the_clock_of_the_server_jumps(make_pipeline: MakePipeline, clock: Clock
     assert Counter(names(pipeline))["noon"] == Counter(names(pipeline))["slow"] == 1
 
 
+@pytest.mark.parametrize("speed", [0.8, 1.25])
+def test_the_clock_of_the_server_drifts(
+    make_pipeline: MakePipeline, clock: Clock, tmp_path: Path, speed: float
+) -> None:
+    # Given a server whose clock runs at another speed than those of its workers, and a handler that outlives its lease
+    with clock.server(tmp_path / "redis") as server:
+        clock.set(0, speed)
+        pipeline = make_pipeline(redis_url=server.url, BOT=BOT, LEASE_SECONDS=4)
+        pipeline.worker("threads", 2)
+        pipeline.worker("prefork", 2)
+        pipeline.poller()
+        pipeline.push(message(0, 8, do="gate:a"))
+        until(lambda: len(noted(pipeline, "begin")) == 1, WITHIN_S)
+        traffic = Traffic(pipeline)
+        # When updates and timers run until the clocks differ by a lease
+        while abs(_now_s(pipeline) - time.time()) < 4:
+            traffic.send()
+        # Then every lease was renewed in time, and nothing has run twice or out of order
+        pipeline.open("a")
+        pipeline.drained()
+        traffic.check()
+        assert pipeline.count("expired") == 0
+
+
 def check_reached(broadcast: Broadcast) -> None:
     """Each recipient once; one whose call was in flight when its worker was killed is listed as uncertain."""
     missed = {chat: reason for chat, reason, _ in broadcast.broadcasts.missed(broadcast.id)}

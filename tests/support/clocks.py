@@ -35,10 +35,12 @@ class Clock:
             "DONT_FAKE_MONOTONIC": "1",
         }
 
-    def set(self, ahead_s: int) -> None:
-        """Set the clock this far ahead of the real time; negative: behind it."""
+    def set(self, ahead_s: int, speed: float = 1.0) -> None:
+        """Set the clock this far ahead of the real time; negative: behind it. With another speed it drifts away, from
+        the time on at which its process started.
+        """
         new = self._file.with_suffix(".new")
-        new.write_text(f"{ahead_s:+d}")
+        new.write_text(f"{ahead_s:+d}" + (f" x{speed}" if speed != 1 else ""))
         new.replace(self._file)
         self.ahead_s = ahead_s
 
