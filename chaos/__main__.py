@@ -24,6 +24,7 @@ from chaos.check.checker import Judgement, check
 from chaos.check.violation import Violation
 from chaos.evidence import findings
 from chaos.evidence.records import Evidence
+from chaos.losses.run import losses
 from chaos.pieces import OtherOptionsError, Piece, Total, load, run_pieces
 from chaos.report import complaints, table
 from chaos.run import chaos
@@ -45,6 +46,8 @@ Column = tuple[str, Evidence, Judgement]
 
 def main() -> int:
     arguments = _arguments()
+    if arguments.losses is not None:
+        return losses(arguments.losses, arguments.keep)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # exits cleanly, so all child processes are ended
     if arguments.hours:
         return _run_for_hours(arguments)
@@ -199,6 +202,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--no-conformance", action="store_true", help="do not compare the scripts' calls with the specification"
+    )
+    parser.add_argument(
+        "--losses", nargs="*", metavar="WORD", help="instead: single blows to Redis, and what each costs"
     )
     parser.add_argument("--judge", type=Path, help="run nothing: check a kept folder again")
     parser.add_argument("--picture", type=Path, help="the picture's path (default: in the kept folder)")

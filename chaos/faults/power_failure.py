@@ -64,7 +64,7 @@ def power_failure(folder: Path, appendfsync: str, rate: float = 100.0, at_least:
     folder.mkdir(parents=True, exist_ok=True)
     trace = folder / "trace"
     with simulator.start(f"{BOT_ID}:POWER") as telegram:
-        with start_server(folder / "redis", appendfsync=appendfsync, binary=_traced(folder, trace)) as server:
+        with start_server(folder / "redis", appendfsync=appendfsync, binary=traced(folder, trace)) as server:
             durability = _poll_until_failure(telegram, server, folder / "poller.log", rate, at_least)
         _until(lambda: re.search(rf"^{server.pid} +\+\+\+ killed by SIGKILL", trace.read_text(), re.MULTILINE))
         for path, size in unsynced(trace.read_text()).items():
@@ -102,7 +102,7 @@ def unsynced(trace: str) -> dict[str, int]:
     return {path: size - covered.get(path, 0) for path, size in written.items()}
 
 
-def _traced(folder: Path, trace: Path) -> Path:
+def traced(folder: Path, trace: Path) -> Path:
     """A program that runs the embedded server under strace, with the server's own process id (-D)."""
     program = folder / "valkey-server"
     calls = "--seccomp-bpf -e trace=write,fdatasync,fsync"

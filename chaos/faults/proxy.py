@@ -53,6 +53,11 @@ class Link:
                 _reset(writer)
             task.cancel()
 
+    def lead_to(self, *targets: int) -> None:
+        """Other targets from now on; open connections are reset."""
+        self._targets = targets
+        self.cut()
+
     def hole(self) -> None:
         self._is_open.clear()
 
