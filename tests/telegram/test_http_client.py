@@ -17,6 +17,7 @@ from threading import Event, Thread
 import pytest
 import trustme
 
+from chatlanes.telegram import http_client
 from chatlanes.telegram.client import BotApi, prepare
 from chatlanes.telegram.errors import NetworkError, ServerError
 from chatlanes.telegram.http_client import HttpClient, HttpResponse, NoResponseError, ResponseLimits
@@ -169,6 +170,37 @@ def test_truncated_answer_is_a_server_error(wire: Wire, answer: bytes) -> None:
 def test_answers_may_be_compressed(wire: Wire) -> None:
     assert asked(wire, GZIP % len(PACKED) + PACKED) is True
     assert b"Accept-Encoding: gzip\r\n" in wire.heads[0]
+
+
+def test_each_request_to_a_path_has_its_own_headers_and_body(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Given a client that keeps what it has prepared for one path
+    monkeypatch.setattr(http_client, "MOST_PREPARED", 1)
+    wire.answers = [PLAIN] * 6
+    client = HttpClient(wire.url, connect_timeout_s=10.0, read_timeout_s=10.0)
+    # When requests to two paths differ in everything, and one is a form
+    for path, content in [
+        ("/a", {"data": b"12345", "headers": {"X-Call": "1"}}),
+        ("/a", {"data": b"1", "headers": {"X-Update-Id": "7"}}),
+        ("/a", {"data": {"name": "value"}}),
+        ("/b", {"data": b""}),
+        ("/a", {"data": b"123", "headers": {"Accept-Encoding": "identity"}}),
+        ("/a", {"data": b"12"}),
+    ]:
+        assert client.ask("POST", path, HttpResponse.whole, **content) == (200, YES)
+    client.close()
+    # Then nothing of a request is in another one
+    assert wire.bodies == [b"12345", b"1", b"name=value", b"", b"123", b"12"]
+    assert [head[0].split()[1] for head in wire.heads] == [b"/a", b"/a", b"/a", b"/b", b"/a", b"/a"]
+    own = (b"Accept-", b"Content-", b"X-")
+    sent = [sorted(line.strip() for line in head if line.startswith(own)) for head in wire.heads]
+    assert sent == [
+        [b"Accept-Encoding: gzip", b"Content-Length: 5", b"X-Call: 1"],
+        [b"Accept-Encoding: gzip", b"Content-Length: 1", b"X-Update-Id: 7"],
+        [b"Accept-Encoding: gzip", b"Content-Length: 10", b"Content-Type: application/x-www-form-urlencoded"],
+        [b"Accept-Encoding: gzip", b"Content-Length: 0"],
+        [b"Accept-Encoding: identity", b"Content-Length: 3"],
+        [b"Accept-Encoding: gzip", b"Content-Length: 2"],
+    ]
 
 
 SMALL = ResponseLimits(60.0, 1 << 20)
