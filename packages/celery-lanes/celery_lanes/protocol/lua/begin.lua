@@ -15,7 +15,8 @@ redis.call('ZADD', LEASES, now_ms + lease_ms, id)
 local journal = JOURNAL .. id
 local series, number = string.match(position, '^(.-)(%d+)$')
 number = tonumber(number)
-local last = tonumber(redis.call('HGET', journal, series .. 'last')) or 0
+local last, noted = unpack(redis.call('HMGET', journal, series .. 'last', position))
+last = tonumber(last) or 0
 
 -- What other runs recorded from this position on belongs to calls that this run does not make.
 local function forget_the_rest()
@@ -31,7 +32,7 @@ local function forget_the_rest()
 end
 
 local state, answer = 'begun', { 'begun' }
-local found = call_of(id, position)
+local found = parse_call(noted)
 if cursor ~= '0' or (found and found.what ~= what) then
   local was = found and found.what or ''
   answer = { 'different', was }
@@ -45,6 +46,6 @@ elseif found and (found.state == 'doubtful' or (found.state == 'begun' and found
   if found.by ~= fence then count('uncertain', 1) end
 end
 -- The earlier run made no call after this refusal. A refused call took no effect, so it is made again.
-redis.call('HSET', journal, position, table.concat({ state, fence, what, '' }, ' '))
-redis.call('HSET', journal, series .. 'last', math.max(last, number))
+local record = table.concat({ state, fence, what, '' }, ' ')
+redis.call('HSET', journal, position, record, series .. 'last', math.max(last, number))
 return answer

@@ -167,10 +167,12 @@ local function history()
   return { identity, appended, settled, math.max(pending, 0) }
 end
 
--- Returns the recorded call at a position, or nil.
-local function call_of(id, position)
-  local noted = redis.call('HGET', JOURNAL .. id, position)
+-- Returns a recorded call, or nil.
+local function parse_call(noted)
   if not noted then return nil end
   local state, by, what, outcome = string.match(noted, '^(%S+) (%S+) (%S+) (.*)$')
   return { state = state, by = by, what = what, outcome = outcome }
 end
+
+-- Returns the recorded call at a position, or nil.
+local function call_of(id, position) return parse_call(redis.call('HGET', JOURNAL .. id, position)) end
