@@ -225,7 +225,7 @@ IN_LUA = (
     Change(
         "a settled message keeps its permits",
         f"{LUA}/lib/ending.lua",
-        "  leave_limits(id, keys.limits)\n",
+        "  if keys.limits then leave_limits(id, keys.limits) end\n",
         "",
     ),
     Change(

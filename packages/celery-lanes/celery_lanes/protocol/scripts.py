@@ -5,7 +5,8 @@ In a header, `-- ARGV  holder lease_ms` names the fixed arguments, `--       the
 and `-- With  gaps ending` the chunks of lua/lib that the file needs after the prelude. Of these chunks, a script has
 those definitions that its verb reaches, because Redis builds every function of a script again in each call.
 So only scripts that pack or read timers have the texts of the app (`use_texts`). For the same reason a script has the
-values of its constants instead of their names: a function is built faster without them.
+values of its constants instead of their names: a function is built faster without them. The functions that a header
+names after `-- Seldom`, and what only they reach, are built when one of them is first called.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from celery_lanes.protocol.envelope import TIMER_TEXTS
 
 _FIXED = re.compile(r"^-- ARGV  (.*)$", re.MULTILINE)
 _WITH = re.compile(r"^-- With  ([\w ]+)$", re.MULTILINE)
+_SELDOM = re.compile(r"^-- Seldom  ([\w ]+)$", re.MULTILINE)
 _GROUP = re.compile(r"^--       then ([\w ]+?)(?:,.*)?$", re.MULTILINE)
 
 _COMMENT_LINES = re.compile(r"^ *--.*\n|^\n", re.MULTILINE)
@@ -34,6 +36,8 @@ _CONSTANTS = re.compile(
 )
 _STEP_FIELD = re.compile(r"\bstep\.\w+")
 _DEFINITION = re.compile(r"^(?=local |step\.)", re.MULTILINE)
+_FUNCTION = re.compile(r"^local function (\w+)\((?:[^\n]* end(?: *--[^\n]*)?\n|.*?^end\n)", re.MULTILINE | re.DOTALL)
+_ASKS_REDIS = re.compile(r"(?!local function).*(?:redis\.call|is_special)\(", re.DOTALL)
 _DEFINES = re.compile(r"^(?:local function (\w+)|(?:local )?([\w.]+(?:, [\w.]+)*))")
 
 LANES = "celery_lanes.protocol"
@@ -89,7 +93,36 @@ def assembled(name: str, package: str = LANES) -> str:
     """The verb after the definitions that it reaches."""
     verb = _read(name, package)
     found = [each for chunk in ["prelude", *chunks(name, package)] for each in definitions(chunk, package)]
-    return "".join(each.text for each in reached(verb, [_texts_definition(), *found])) + verb
+    seldom = {each for line in _SELDOM.findall(verb) for each in line.split()}
+    return built_later(seldom, reached(verb, [_texts_definition(), *found]), verb)
+
+
+def built_later(seldom: set[str], found: Sequence[Definition], verb: str) -> str:
+    """The definitions and the verb. The functions with the names `seldom`, of chunks or of the verb, and what only they
+    reach, are in one function, which builds them once. What asks Redis for its value is not among them: Redis is asked
+    before a step changes anything.
+    """
+    if not seldom:
+        return "".join(each.text for each in found) + verb
+    own = [Definition({each[1]}, names_in(each[0]), each[0]) for each in _FUNCTION.finditer(verb)]
+    always = "".join([_FUNCTION.sub("", verb), *(each.text for each in found if _ASKS_REDIS.match(each.text))])
+    often = reached(always, [each for each in [*found, *own] if not each.defines & seldom])
+    later = [each for each in [*found, *own] if each not in often]
+    fields = ", ".join(f"{name} = {name}" for each in later for name in sorted(each.defines & seldom))
+    built = f"local built = {{ {fields} }}\nfunction seldom() return built end\nreturn built\nend\n"
+    builder = "".join(["function seldom()\n", *(each.text for each in later), built])
+    before, after = "", verb  # after the last one of the verb, the functions have all names that they use
+    for each in own:
+        if each in later:
+            text, _, after = after.partition(each.text)
+            before += text
+    before = "".join(each.text for each in found if each in often) + before
+    return "".join(["local seldom\n", _called(seldom, before), builder, _called(seldom, after)])
+
+
+def _called(seldom: set[str], source: str) -> str:
+    """The source with these functions where they are built."""
+    return _TOKEN.sub(lambda found: f"seldom().{found[0]}" if found[0] in seldom else found[0], source)
 
 
 def with_values(source: str) -> str:

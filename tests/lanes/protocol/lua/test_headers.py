@@ -31,7 +31,17 @@ from celery_lanes.protocol import (
     keys,
     script,
 )
-from celery_lanes.protocol.scripts import Script, assembled, chunks, definitions, names_in, reached, with_values
+from celery_lanes.protocol.scripts import (
+    Definition,
+    Script,
+    assembled,
+    built_later,
+    chunks,
+    definitions,
+    names_in,
+    reached,
+    with_values,
+)
 from celery_lanes.protocol.verbs import History, commit, finish
 
 LUA = Path(celery_lanes.protocol.__file__).parent / "lua"
@@ -125,11 +135,43 @@ def test_a_script_has_the_definitions_that_its_verb_reaches() -> None:
 @verbs
 def test_every_name_of_a_chunk_is_defined_in_the_scripts_that_use_it(verb: str) -> None:
     needed = [each for chunk in ["prelude", *chunks(verb)] for each in definitions(chunk)]
-    sent = [each for each in needed if each.text in assembled(verb)]
+    sent = [each for each in needed if "\n" + re.split(r"[(=]", each.text)[0] in "\n" + assembled(verb)]
     used = names_in(assembled(verb))
     assert [each.defines for each in needed if each.defines & used] == [each.defines for each in sent]
     owners = [name for chunk in ["prelude", *CHUNKS] for each in definitions(chunk) for name in each.defines]
     assert len(owners) == len(set(owners))
+
+
+def test_seldom_functions_are_built_by_the_first_call_of_one(client: Redis) -> None:
+    # Given a function of a verb that is seldom called, and one that only it calls
+    helper = Definition({"helper"}, set(), "local function helper(x) return x end\n")
+    often = Definition({"often"}, set(), "local function often() return 5 end\n")
+    verb = """local wanted = ARGV[1]
+local function rare(n) return helper(n) + often() end -- rare
+if wanted == 'rare' then return rare(1) + rare(2) end
+return often()
+"""
+    # Then a script runs the same with and without it
+    source = built_later({"rare"}, [helper, often], verb)
+    assert [client.eval(source, 0, wanted) for wanted in ("rare", "")] == [13, 5]
+    # And both are in the function that the first call runs, after the names that they use
+    before, within, after = re.split(r"function seldom\(\)\n|(?<=return built\n)end\n", source)
+    assert "often()" in before
+    assert "wanted" in before
+    assert "helper" not in before + after
+    assert within.startswith(helper.text)
+    assert "local function rare(n)" in within
+
+
+@verbs
+def test_seldom_functions_are_defined_and_their_names_have_one_meaning(verb: str) -> None:
+    names = {name for line in re.findall(r"^-- Seldom  (.*)$", SOURCES[verb], re.MULTILINE) for name in line.split()}
+    source = bare(assembled(verb))
+    assert names <= {*re.findall(r"^local function (\w+)\(", source.partition("function seldom()")[2], re.MULTILINE)}
+    others = re.findall(
+        r"^ *local (?!function )([\w, ]+)|function \w*\((.*?)\)|(?<!seldom\(\))[.:](\w+)", source, re.MULTILINE
+    )
+    assert not {name for found in others for name in re.findall(r"\w+", ",".join(found))} & names
 
 
 def test_a_script_has_the_values_of_its_constants() -> None:

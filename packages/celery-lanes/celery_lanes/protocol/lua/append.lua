@@ -1,5 +1,7 @@
 -- append: put a whole batch at the end of its lanes, all or nothing. Messages that were seen before are dropped.
 -- With  numbers timers
+-- Seldom  add_dead_letter close_gaps close_last expire_holds fire give_first_permits hold in_mode is_kept_back join_due
+-- Seldom  join_group mark must_wait note_arrival note_number over_rate protect set_successor start_waiting stop_first write_rates
 -- KEYS  1 guard  hash (optional): nothing is appended unless its field `fence` equals `fence`
 -- ARGV  seen_ttl_s seen_block fence sets hold_ms
 --       then id queue stored scope number problem group after_run stops rate lanes, once for each message: the message is
@@ -19,7 +21,7 @@ hold_ms = tonumber(hold_ms)
 local function must_wait(scope, number, until_ms)
   if scope == '' then return false end
   if has_gaps(scope, until_ms - now_ms) and has_gap(scope, number, until_ms) then return true end
-  return has_held(scope) and redis.call('ZCOUNT', GAP .. scope, '-inf', '(' .. digits(number)) > 0
+  return step.is_any_held and has_held(scope) and redis.call('ZCOUNT', GAP .. scope, '-inf', '(' .. digits(number)) > 0
 end
 
 local is_any_mode -- nil until it is asked
@@ -27,16 +29,15 @@ local is_any_mode -- nil until it is asked
 -- The mode that a commit has given to the first lane of a message replaces that of its group: `queue` (no group),
 -- `collect`, `interrupt` or `steer`. Returns the group and the stored form, whose beginning depends on the mode
 -- (envelope.py).
-local DIGITS = { collect = '0', interrupt = '1', steer = '2' }
-local BEGINNINGS = { collect = '\30', interrupt = '\29', steer = '\30 ' }
 local function in_mode(lane, group, stored)
-  if group == '' then return group, stored end
+  local modes = { collect = '0', interrupt = '1', steer = '2' }
+  local beginnings = { collect = '\30', interrupt = '\29', steer = '\30 ' }
   if is_any_mode == nil then is_any_mode = is_special(MODES) end
   local mode = is_any_mode and redis.call('HGET', MODES, lane)
   local bare = mode and string.gsub(stored, '^[\29\30] ?', '')
   if mode == 'queue' then return '', bare end
-  if not mode or not DIGITS[mode] then return group, stored end
-  return (string.gsub(group, '^(%d+ %d+ %d+) %d', '%1 ' .. DIGITS[mode])), BEGINNINGS[mode] .. bare
+  if not mode or not modes[mode] then return group, stored end
+  return (string.gsub(group, '^(%d+ %d+ %d+) %d', '%1 ' .. modes[mode])), beginnings[mode] .. bare
 end
 
 local function protect(id)
@@ -59,7 +60,7 @@ local function hold(id, queue, stored, scope, number, until_ms, group, stops, ov
   redis.call('ZADD', PENDING .. group_of(queue), seq, id)
   redis.call('ZADD', GAP .. scope, number, id)
   redis.call('ZADD', HELD, until_ms, place)
-  step.held_scopes[scope] = true
+  step.is_any_held, step.held_scopes[scope] = true, true
 end
 
 -- A rate limits how many messages of a key are added: `most` at once, and then one in every `per_ms / most`. It is sent as
@@ -82,7 +83,6 @@ end
 
 -- Counts a message. Returns nil if it is within its rate; otherwise `drop`, `mark`, or the time of its turn in ms.
 local function over_rate(rate)
-  if rate == '' then return nil end
   local most, per_ms, over, key = string.match(rate, '^(%d+) (%d+) (%l+) (.*)$')
   local per_us, known = per_ms * 1000, rates[key] or rate_of(key)
   if over ~= 'delay' then known.full_us = math.min(known.full_us, now_us + per_us) end
@@ -165,14 +165,18 @@ for i = 6, #ARGV, 11 do
     added, succeeding, seen = added + succeeds, succeeding + succeeds, seen + 1 - succeeds
   else
     local keys, until_ms = split(lanes), now_ms + hold_ms
-    if hold_ms == 0 then close_gaps(scope, number) else note_arrival(scope, number, seen_block, hold_ms) end
-    local over = queue ~= '' and problem == '' and over_rate(rate)
+    if hold_ms > 0 then
+      note_arrival(scope, number, seen_block, hold_ms)
+    elseif step.is_any_held then
+      close_gaps(scope, number)
+    end
+    local over = rate ~= '' and queue ~= '' and problem == '' and over_rate(rate) or nil
     if over == 'drop' then
       dropped = dropped + 1
     elseif queue ~= '' then
       added = added + 1
       exists[id] = true
-      group, stored = in_mode(keys[1], group, stored)
+      if group ~= '' then group, stored = in_mode(keys[1], group, stored) end
       if over == 'mark' then group = '' end
       if stops == '1' and problem == '' then stop_first(keys) end
       local is_ordered = hold_ms > 0 and problem == '' and keys[1] ~= nil
@@ -184,13 +188,13 @@ for i = 6, #ARGV, 11 do
         if is_ordered and scope ~= '' then note_number(scope, number) end
       end
     end
-    join_due(scope)
+    if step.is_any_held then join_due(scope) end
   end
 end
-local due_ms = expire_holds(500)
+local due_ms = step.is_any_held and expire_holds(500) or -1
 
 finish()
-write_rates()
+if next(rates) then write_rates() end
 for field, value in string.gmatch(sets, '([^\t]+)\t([^\n]*)\n') do redis.call('HSET', KEYS[1], field, value) end
 count('appended', added - step.collected + step.absorbed - succeeding)
 count('collected', step.collected)

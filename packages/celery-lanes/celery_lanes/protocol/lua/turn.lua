@@ -1,5 +1,6 @@
 -- turn: settle finished messages, then lease ready ones, in one step: one round trip, one fsync.
 -- With  ending
+-- Seldom  bury_with_reason end_due give_first_permits is_kept_back join_successors leave_limits
 -- KEYS  the queues, each a list of ready ids, in the order in which they are read: the `first` ones until they are
 --       empty, then the others until they are empty, then the `last` ones. One id of each group of queues in turn, in a
 --       group one of each queue; a queue that is named several times has as many turns. Paused queues are skipped
@@ -122,11 +123,8 @@ end
 -- Returns 0 if no queue has a ready message, 1 if one of the first `n` has, 2 if only others have. Deletes the wake-ups of
 -- queues without one, for which no worker waits: it would have popped them.
 local function is_any_left(queues, n)
-  local unknown, unused, left = {}, {}, 0
-  for _, queue in ipairs(queues) do
-    if step.filled[queue] == nil and not is_closed(queue) then unknown[#unknown + 1] = queue end
-  end
-  note_existing(step.filled, '', unknown)
+  local unused, left = {}, 0
+  note_filled(queues)
   for i, queue in ipairs(queues) do
     if not step.filled[queue] then unused[#unused + 1] = BELL .. queue end
     if left ~= 1 and step.filled[queue] and not is_closed(queue) then left = i <= n and 1 or 2 end
@@ -186,7 +184,7 @@ for i = 12, 11 + 2 * settles, 2 do
   end
 end
 if step.settled_ids[1] then remove_settled() else even_when_full() end
-end_due(64)
+if step.is_anything_collecting then end_due(64) end
 give_permits()
 
 -- Returns how much of the room the message takes.
@@ -218,6 +216,7 @@ end
 
 local all = room
 if room > 0 then
+  if KEYS[2] then note_filled(KEYS) end -- one command for the empty ones
   repeat -- a message without a body is buried, which makes the next one ready
     in_turn(KEYS, 1, first, take)
     in_turn(KEYS, first + 1, #KEYS - last, take)

@@ -89,7 +89,7 @@ local function settle(id, queue, lanes)
   step.obsolete[n + 3], step.obsolete[n + 4] = ERRORS .. id, JOURNAL .. id
   step.settled_ids[#step.settled_ids + 1], step.is_settled[id] = id, true
   step.settled[queue] = (step.settled[queue] or 0) + 1
-  leave_limits(id, keys.limits)
+  if keys.limits then leave_limits(id, keys.limits) end
   leave_lanes(id, keys)
 end
 
@@ -98,6 +98,13 @@ local function bury(id, lanes, problem)
   redis.call('ZREM', PENDING .. group_of(queue), id)
   add_dead_letter(id, problem)
   leave_lanes(id, keys)
+end
+
+local function join_successors(ended)
+  for _, id in ipairs(ended) do
+    if join_successor(id) then step.is_settled[id] = nil end
+  end
+  write_places()
 end
 
 -- Also counts the settled messages, and lets their successors join. Called earlier than at the end of the step if other
@@ -113,11 +120,7 @@ local function remove_settled()
   count('settled', #step.settled_ids)
   local ended = step.settled_ids
   step.obsolete, step.settled_ids, step.settled = {}, {}, {}
-  if not step.is_any_succeeded then return end
-  for _, id in ipairs(ended) do
-    if join_successor(id) then step.is_settled[id] = nil end
-  end
-  write_places()
+  if step.is_any_succeeded then join_successors(ended) end
 end
 
 step.obsolete = put_off(REMOVALS, remove_settled) -- keys to delete

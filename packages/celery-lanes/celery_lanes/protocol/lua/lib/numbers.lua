@@ -114,6 +114,7 @@ local function has_gap(scope, number, until_ms)
   return ends_ms ~= nil and ends_ms >= until_ms
 end
 
+-- Nothing is held if HELD does not exist: the lowest held message of a scope has an entry in it.
 local function has_held(scope)
   local held = step.held_scopes
   if held[scope] == nil then held[scope] = scope ~= '' and redis.call('EXISTS', GAP .. scope) == 1 end

@@ -28,15 +28,13 @@ local function end_collecting(id)
   if found[1] == 'collecting' then make_ready(id, found[2]) end
 end
 
--- Called before a message joins a lane.
+-- Called before a message joins a lane, if anything is collecting.
 local function close_last(key)
-  if not step.is_anything_collecting then return end
   local last = redis.call('ZRANGE', LANE .. key, -1, -1)[1]
   if last then end_collecting(last) end
 end
 
 local function end_due(limit)
-  if not step.is_anything_collecting then return end
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', COLLECTING, '-inf', now_ms, 'LIMIT', 0, limit)) do
     end_collecting(id)
   end
@@ -56,7 +54,7 @@ local function join_lanes(id, queue, lanes, seq)
   step.pending_entries[group], places[n + 1], places[n + 2] = places, seq, id
   for _, key in ipairs(lanes) do
     local lane = LANE .. key
-    close_last(key)
+    if step.is_anything_collecting then close_last(key) end
     local is_new = redis.call('ZADD', lane, seq, id) == 1
     if is_first and (step.occupied[key] == nil or not is_new) then
       is_first = redis.call('ZRANGE', lane, 0, 0)[1] == id
@@ -111,4 +109,23 @@ local function join_successor(id)
   add_message(id, string.match(found, '^([^\t]*)\t([^\t]*)\t(.*)$'))
   count('appended', 1)
   return true
+end
+
+local OPEN_BRACE = string.byte('{')
+
+-- Turns an entry of a ready list into a message id. An entry is an id, or a whole message that a stock Celery client
+-- pushed onto the list: that one gets a record under an id of its own, and no lane.
+local function id_of(entry, queue)
+  if string.byte(entry) ~= OPEN_BRACE or redis.call('EXISTS', MESSAGE .. entry) == 1 then return entry end
+  local ok, decoded = pcall(cjson.decode, entry)
+  local named = ok and type(decoded) == 'table' and type(decoded.headers) == 'table' and decoded.headers.id
+  if type(named) ~= 'string' then named = 'foreign:' .. redis.sha1hex(entry) end
+  local id, seq = named, next_fence()
+  while redis.call('EXISTS', MESSAGE .. id) == 1 do
+    id, seq = named .. ':' .. seq, next_fence(seq)
+  end
+  redis.call('HSET', MESSAGE .. id, 'state', 'ready', 'queue', queue, 'lanes', '', 'seq', seq)
+  redis.call('SET', BODY .. id, entry)
+  redis.call('ZADD', PENDING .. group_of(queue), seq, id)
+  return id
 end

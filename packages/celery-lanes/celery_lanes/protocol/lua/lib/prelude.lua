@@ -73,16 +73,24 @@ local function call_in_batches(command, key, values)
   end
 end
 
--- Notes which of these keys exist. Usually all or none of a few keys do: then one EXISTS is enough.
-local function note_existing(known, prefix, names)
-  for i = 1, #names, 25 do
+-- Notes which of these keys exist, from one index to another. One EXISTS is enough if all or none do; otherwise, the first
+-- half is asked for, which leaves the number for the other one. Returns the number, which the caller may know.
+local function note_existing(known, prefix, names, from, to, found)
+  from, to = from or 1, to or #names
+  local number = to - from + 1
+  if number < 1 then return 0 end
+  if not found and number <= 1000 then
     local keys = {}
-    for j = i, math.min(i + 24, #names) do keys[#keys + 1] = prefix .. names[j] end
-    local found = redis.call('EXISTS', unpack(keys))
-    for j, key in ipairs(keys) do
-      known[names[i + j - 1]] = found == #keys or (found > 0 and redis.call('EXISTS', key) == 1)
-    end
+    for i = from, to do keys[#keys + 1] = prefix .. names[i] end
+    found = redis.call('EXISTS', unpack(keys))
   end
+  if found == 0 or found == number then
+    for i = from, to do known[names[i]] = found > 0 end
+    return found
+  end
+  local middle = math.floor((from + to) / 2)
+  local first = note_existing(known, prefix, names, from, middle)
+  return first + note_existing(known, prefix, names, middle + 1, to, found and found - first)
 end
 
 -- Returns ms until the first member of these zsets is due, -1 if they have none. `false` stands for an empty one.

@@ -6,11 +6,11 @@
 -- it waits for a permit, the oldest first. A message takes its permits in the order of its limits, which are sorted, and
 -- waits in one of them at most, so no two wait for each other.
 
-local special = redis.call('EXISTS', PAUSED, COLLECTING, TIMERS, SUCCESSORS, NOTES, MODES, PACES)
-local function is_special(key) return special == 7 or (special > 0 and redis.call('EXISTS', key) == 1) end
+local special = redis.call('EXISTS', PAUSED, COLLECTING, TIMERS, SUCCESSORS, NOTES, MODES, PACES, HELD)
+local function is_special(key) return special == 8 or (special > 0 and redis.call('EXISTS', key) == 1) end
 step.is_anything_paused, step.is_anything_collecting = is_special(PAUSED), is_special(COLLECTING)
 step.is_any_timer_set, step.is_any_succeeded = is_special(TIMERS), is_special(SUCCESSORS)
-step.is_anything_paced = is_special(PACES)
+step.is_anything_paced, step.is_any_held = is_special(PACES), is_special(HELD)
 
 local function is_paused(what, name)
   return step.is_anything_paused and redis.call('HEXISTS', PAUSED, what .. ':' .. name) == 1
@@ -83,7 +83,7 @@ end
 -- Instead of becoming ready, a message in a paused lane waits, one of a lane whose rate is used up is delayed, a group
 -- that is not due yet is collected, and one of a limit without a free permit is gated. Returns true if so. A stopped
 -- message, which will not run, has no rate and needs no permit. `limits`: those of the message, if it has any.
-local function stay_back(id, limits)
+local function is_kept_back(id, limits)
   local found = (step.is_anything_paused or step.is_anything_paced or limits)
     and redis.call('HMGET', MESSAGE .. id, 'lanes', 'stopped')
   local lanes = found and split(found[1])
@@ -105,6 +105,11 @@ local function stay_back(id, limits)
   end
   leave_limits(id, limits)
   return true
+end
+
+local function stay_back(id, limits)
+  local may = step.is_anything_paused or step.is_anything_paced or step.is_anything_collecting or limits
+  return may and is_kept_back(id, limits)
 end
 
 step.unwritten = {} -- id -> its record (`record_of`), if the state 'ready' is not written yet
@@ -170,15 +175,17 @@ local function admit_first(key)
 end
 
 -- In the order in which a message takes its permits: so the oldest one gets them, in whatever order they became free.
-local function give_permits()
-  while next(step.contested) do
-    local first
-    for key in pairs(step.contested) do
-      if not first or key < first then first = key end
-    end
-    step.contested[first] = nil
-    admit_first(first)
+local function give_first_permits()
+  local first
+  for key in pairs(step.contested) do
+    if not first or key < first then first = key end
   end
+  step.contested[first] = nil
+  admit_first(first)
+end
+
+local function give_permits()
+  while next(step.contested) do give_first_permits() end
 end
 
 local function write_admissions()
@@ -225,21 +232,11 @@ end
 -- announced: queue -> true if a worker must learn when a group is due
 step.new_ready, step.filled, step.announced = put_off(READY, wake_workers), {}, {}
 
-local OPEN_BRACE = string.byte('{')
-
--- Turns an entry of a ready list into a message id. An entry is an id, or a whole message that a stock Celery client
--- pushed onto the list: that one gets a record under an id of its own, and no lane.
-local function id_of(entry, queue)
-  if string.byte(entry) ~= OPEN_BRACE or redis.call('EXISTS', MESSAGE .. entry) == 1 then return entry end
-  local ok, decoded = pcall(cjson.decode, entry)
-  local named = ok and type(decoded) == 'table' and type(decoded.headers) == 'table' and decoded.headers.id
-  if type(named) ~= 'string' then named = 'foreign:' .. redis.sha1hex(entry) end
-  local id, seq = named, next_fence()
-  while redis.call('EXISTS', MESSAGE .. id) == 1 do
-    id, seq = named .. ':' .. seq, next_fence(seq)
+-- Notes which queues that are not paused have entries in their ready lists, unless it is known.
+local function note_filled(queues)
+  local unknown = {}
+  for _, queue in ipairs(queues) do
+    if step.filled[queue] == nil and not is_closed(queue) then unknown[#unknown + 1] = queue end
   end
-  redis.call('HSET', MESSAGE .. id, 'state', 'ready', 'queue', queue, 'lanes', '', 'seq', seq)
-  redis.call('SET', BODY .. id, entry)
-  redis.call('ZADD', PENDING .. group_of(queue), seq, id)
-  return id
+  note_existing(step.filled, '', unknown)
 end

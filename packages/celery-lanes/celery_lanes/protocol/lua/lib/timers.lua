@@ -136,9 +136,7 @@ local POSTPONED_MS = 5000
 step.postponed = 0
 
 -- Due timers join their lanes, in the order of their times. Those of tasks with an eta may be successors.
-local function fire_due(limit)
-  if not step.is_any_timer_set then return end
-  local due = redis.call('ZRANGEBYSCORE', TIMERS, '-inf', now_ms, 'LIMIT', 0, limit)
+local function fire(due)
   local names, taken, fired, succeeding = {}, {}, 0, 0
   for _, timer in ipairs(due) do
     local owner, name = owner_and_name(timer)
@@ -165,4 +163,10 @@ local function fire_due(limit)
   end
   count('appended', fired)
   count('fired', fired + succeeding)
+end
+
+local function fire_due(limit)
+  if not step.is_any_timer_set then return end
+  local due = redis.call('ZRANGEBYSCORE', TIMERS, '-inf', now_ms, 'LIMIT', 0, limit)
+  if due[1] then fire(due) end
 end
