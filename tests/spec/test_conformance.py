@@ -226,7 +226,7 @@ FAULTS = [
     ("if fence and not open_ms then return false end", "", message_behind_a_running_group, "group 1:2"),
     ("interrupts and not is_shielded and", "interrupts and", message_behind_an_interruptible_run, "group 1:2"),
     ("if state == 'ready' then take_back(id, 'ready') else give_back(id) end", "", stopped_run, "append 1:2"),
-    ("return has_held(scope) and redis.call", "return false and redis.call", number_above_a_held_one, "append 1:4"),
+    ("and has_held(scope) and redis.call", "and false and redis.call", number_above_a_held_one, "append 1:4"),
     ("if first then hold_back(first) end", "", paused_lane, "pause"),
     ("started_ms + interval_ms > now_ms", "false", start_within_the_interval_of_a_rate, "lease 1:2"),
 ]
