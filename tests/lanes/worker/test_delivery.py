@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from celery import Celery
@@ -10,12 +12,14 @@ from kombu import Message
 from redis import Redis
 
 from celery_lanes import Delivery, Lanes, install
+from celery_lanes.embedded_server import start_server
 from celery_lanes.errors import LeaseLost
 from celery_lanes.leases.background import AckFlusher
 from celery_lanes.leases.prefetch import Pool
 from celery_lanes.protocol import NewMessage, connect, envelope, keys
 from celery_lanes.runtime import clock, process
 from celery_lanes.worker.request import LaneRequest
+from tests.support.waiting import WITHIN_S, until
 
 LEASE_MS = 60_000
 
@@ -64,6 +68,26 @@ def test_a_check_with_an_old_fence_is_refused(lanes: Lanes) -> None:
     lose(lanes, delivery)
     with pytest.raises(LeaseLost):
         delivery.check()
+
+
+def test_a_check_waits_while_redis_is_away(tmp_path: Path) -> None:
+    # Given a run whose Redis has ended
+    folder = tmp_path / "redis"
+    with start_server(folder) as server, Celery("test", broker=server.url, set_as_current=False) as app:
+        lanes = install(app)
+        delivery = handed_out(lanes)
+        server.kill()
+        # When it checks its lease, and Redis is started again
+        with ThreadPoolExecutor() as pool:
+            checked = pool.submit(delivery.check)
+            until(lambda: delivery.is_cut_off)
+            with start_server(folder, port=server.port):
+                # Then it finds its lease
+                checked.result(WITHIN_S)
+                # And an old fence is refused as before
+                lose(lanes, delivery)
+                with pytest.raises(LeaseLost):
+                    delivery.check()
 
 
 def test_a_child_that_is_late_asks_redis_before_it_starts(lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,8 +138,8 @@ class Delivery:
             if not in_flight.claim(self.tag, starts=True):
                 raise LeaseLost(f"{self.id} was released before it started")
         else:
-            if clock.now_s() >= self.deadline_s:
-                self.check()
+            if clock.now_s() >= self.deadline_s and not self.lanes.store.holds(self.id, self.fence):
+                raise self._refused()
             if not in_flight.channel.begins(self.tag):
                 raise LeaseLost(f"{self.id} waited too long behind other jobs; it is released")
         if self.is_steered and not self.is_stopped:
@@ -282,8 +282,10 @@ class Delivery:
             raise self._lost()
 
     def check(self) -> None:
-        """Check the lease in Redis. Raises LeaseLost if the fence is old; the caller must stop and change nothing."""
-        if not self.lanes.store.holds(self.id, self.fence):
+        """Check the lease in Redis. Raises LeaseLost if the fence is old; the caller must stop and change nothing.
+        While Redis does not answer, behaves like `park`.
+        """
+        if not self.journal.retry_until_done(lambda: self.lanes.store.holds(self.id, self.fence)):
             raise self._refused()
 
     def following(self) -> int:
