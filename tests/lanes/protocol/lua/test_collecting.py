@@ -211,7 +211,8 @@ def test_a_lost_time_is_repaired(client: Redis, store: Store) -> None:
 def test_a_queue_without_groups_needs_no_further_commands(client: Redis, store: Store) -> None:
     """Nor does one without timers and rates. The only addition are further keys of an EXISTS."""
     commands = commands_of(client, lambda: (store.append([new(A, "a", group=None)]), turn(store)))
-    special = [keys.PAUSED, keys.COLLECTING, keys.TIMERS, keys.SUCCESSORS, keys.NOTES, keys.MODES, keys.PACES]
+    special = [keys.PAUSED, keys.COLLECTING, keys.TIMERS, keys.SUCCESSORS, keys.NOTES, keys.MODES]
+    special += [keys.PACES, keys.HELD]
     assert [each for each in commands if {*special} & {*each}] == [["EXISTS", *special]] * 2
 
 
