@@ -602,14 +602,14 @@ IN_PYTHON = (
     Change(
         "a child starts a message whose lease is over",
         DELIVERY,
-        "            if clock.now_s() >= self.deadline_s:\n                self.check()\n",
-        "",
+        "            if clock.now_s() >= self.deadline_s and not self.lanes.store.holds(self.id, self.fence):\n",
+        "            if False:\n",
     ),
     Change(
         "an old fence passes the check",
         DELIVERY,
-        "        if not self.lanes.store.holds(self.id, self.fence):\n            raise self._refused()",
-        "        if False:\n            raise self._refused()",
+        "        if not self.journal.retry_until_done(lambda: self.lanes.store.holds(self.id, self.fence)):\n",
+        "        if False:\n",
     ),
     Change(
         "the acknowledgement of a refused run settles its message",
@@ -650,8 +650,8 @@ IN_PYTHON = (
     Change(
         "what a rerun does not get to is lost",
         f"{PYTHON}/worker/arrivals.py",
-        "            if self._taken:\n                self._ask(",
-        "            if not self._taken:\n                self._ask(",
+        "            if self._taken:\n                left = self._ask(",
+        "            if not self._taken:\n                left = self._ask(",
     ),
     Change(
         "a large commit stops after its first portion",
