@@ -265,17 +265,17 @@ def is_free(port: int) -> bool:
 _SET_SIGNAL_AT_PARENTS_DEATH = 1  # PR_SET_PDEATHSIG
 
 
-def terminate_with_parent() -> Callable[[], None] | None:
+def terminate_with_parent(by: signal.Signals = signal.SIGTERM) -> Callable[[], None] | None:
     """A function for a new process, called before its program (Popen's preexec_fn); it allocates nothing.
 
-    The kernel then sends the process SIGTERM when the thread that started it ends, after SIGKILL too. None: this is not
-    Linux, and the process does not end with its parent.
+    The kernel then sends the process this signal when the thread that started it ends, after SIGKILL too. None: this is
+    not Linux, and the process does not end with its parent.
     """
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl
 
     def bind() -> None:
-        prctl(_SET_SIGNAL_AT_PARENTS_DEATH, signal.SIGTERM)
+        prctl(_SET_SIGNAL_AT_PARENTS_DEATH, by)
 
     return bind

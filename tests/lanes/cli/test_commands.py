@@ -104,6 +104,7 @@ def test_a_lane_is_shown_and_paused_by_its_key(app: Celery, said: Said) -> None:
     assert said("pause", "group", "orders") == "paused orders\n"
     assert said("lane", "customer:1") == "customer:1 has no waiting, running or buried messages and no timers\n"
     assert "there is no group shop: the groups are orders, mail" in said("pause", "group", "shop", code=1)
+    assert "Invalid value for 'LANE': it is empty" in said("pause", "lane", "", code=2)
 
 
 def test_dead_letters_are_listed_replayed_and_dropped(app: Celery, said: Said) -> None:

@@ -58,6 +58,7 @@ def test_a_batch_starts_when_it_is_full_or_has_waited(lab: Lab) -> None:
 
 def test_debounce_and_batch_are_groups() -> None:
     assert debounce("sync", 2) == Group("sync", quiet_ms=2000, max_wait_ms=20_000, most=1000)
+    assert debounce("sync", 80_000).max_wait_ms == 86_400_000
     assert debounce("sync", 0.5, max_wait_s=1) == Group("sync", quiet_ms=500, max_wait_ms=1000, most=1000)
     assert batch("index", 100, 5) == Group("index", quiet_ms=5000, max_wait_ms=5000, most=100)
 

@@ -266,6 +266,8 @@ class OfLane(click.Command):
 
 
 def _lane(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.strip():
+        raise click.BadParameter("it is empty")
     return None if value is None else ctx.obj.checked_lane(value)
 
 

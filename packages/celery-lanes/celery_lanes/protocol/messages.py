@@ -364,7 +364,7 @@ def check_lanes(lanes: Any) -> None:
         raise PublishRefused(f"{lanes!r:.100} is not a list of lane keys: use lanes.headers(['customer:9'])")
     if len(lanes) > MOST_LANES:
         raise PublishRefused(f"{len(lanes):,} lane keys: a message has at most {MOST_LANES}")
-    limits = {key for key in lanes if isinstance(key, Limited)}
+    limits = {key: key.concurrency for key in lanes if isinstance(key, Limited)}
     for key in lanes:
         if not _is_text(key):
             raise PublishRefused(
@@ -374,6 +374,10 @@ def check_lanes(lanes: Any) -> None:
             raise PublishRefused(
                 f"{str(key)!r:.100} is a lane and a limit of one message: a lane runs one message at a time, so leave "
                 "out the limit, or give it another key"
+            )
+        if isinstance(key, Limited) and key.concurrency != limits[key]:
+            raise PublishRefused(
+                f"{str(key)!r:.100} has the limits {key.concurrency} and {limits[key]} in one message: use one of them"
             )
 
 

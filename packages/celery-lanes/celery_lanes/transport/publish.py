@@ -98,8 +98,8 @@ def limit(key: str, *, rate: str | None = None, concurrency: int | None = None) 
 
 def debounce(name: str, quiet_s: float, *, max_wait_s: float | None = None) -> Group:
     """One run for messages that follow each other closely: it starts when none has arrived for `quiet_s`, and at most
-    `max_wait_s` (ten times `quiet_s`) after the first one, or when there are 1,000. A `Group` under the name that
-    people look for; `self.delivery.bodies` has the messages after the first. Raises PublishRefused.
+    `max_wait_s` (ten times `quiet_s`, at most a day) after the first one, or when there are 1,000. A `Group` under the
+    name that people look for; `self.delivery.bodies` has the messages after the first. Raises PublishRefused.
     Use: `headers=lanes.headers(["customer:9"], group=lanes.debounce("sync", 2))`.
     """
     return _group(name, quiet_s, max_wait_s, 1000)
@@ -119,7 +119,7 @@ def _group(name: str, quiet_s: float, max_wait_s: float | None, most: int) -> Gr
         if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds <= MOST_WAIT_S:
             raise PublishRefused(f"{seconds!r:.100} is not a time: use seconds from 0.001 to {MOST_WAIT_S:,}")
     if max_wait_s is None:
-        max_wait_s = 10 * quiet_s
+        max_wait_s = min(10 * quiet_s, MOST_WAIT_S)
     if not isinstance(most, int) or isinstance(most, bool) or not 1 <= most <= MOST_IN_BATCH:
         raise PublishRefused(f"size={most!r:.100} is not a number of messages: use 1 to {MOST_IN_BATCH:,}")
     return check_group(Group(name, ceil(quiet_s * 1000), ceil(max_wait_s * 1000), most))

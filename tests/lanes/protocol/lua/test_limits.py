@@ -331,6 +331,8 @@ def test_limits_that_contradict_each_other_are_refused() -> None:
         limit("x", rate="1/s", concurrency=3)
     with pytest.raises(PublishRefused, match="is a lane and a limit of one message"):
         headers(["x", limit("x", concurrency=3)])
+    with pytest.raises(PublishRefused, match="'x' has the limits 2 and 3 in one message: use one of them"):
+        headers([limit("x", concurrency=2), limit("x", concurrency=3)])
     group = Group("g", quiet_ms=1, max_wait_ms=1, most=2)
     for message in (
         NewMessage(A, "q", "", [Limited("x", 1)], group=group),
