@@ -1,7 +1,7 @@
 """The processes of a chaos run: starts, kills, freezes and stops them, and records the kills.
 
 Each part runs in its own process group, so that all of it can be killed at once, like a machine. `restart_ended`
-restarts every part that has ended; nothing survives `end`.
+restarts every part that has ended; nothing survives `end`, or a kill of the thread that started it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
+
+from celery_lanes.embedded_server import terminate_with_parent
 
 #: A warm shutdown waits for running handlers; a longer one counts as a hang.
 STOP_WITHIN_S = 60.0
@@ -38,7 +40,12 @@ class Processes:
     def start(self, name: str) -> None:
         with self._log(name) as log:
             self._processes[name] = subprocess.Popen(
-                self.commands[name], env=self.environments[name], stdout=log, stderr=log, start_new_session=True
+                self.commands[name],
+                env=self.environments[name],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=terminate_with_parent(signal.SIGKILL),
             )
         self.started[self._processes[name].pid] = name
 
