@@ -140,6 +140,8 @@ def _chosen(arguments: argparse.Namespace) -> list[System]:
 
 
 def _run(system: System, folder: Path, arguments: argparse.Namespace) -> None:
+    if folder.exists():
+        sys.exit(f"{folder} exists: name another folder with --keep")
     folder.mkdir(parents=True)
     with chaos(system, folder) as running:
         running.run(arguments.seconds, arguments.seed, arguments.rate, arguments.every)

@@ -11,7 +11,7 @@ from typing import Any
 
 import requests
 
-from celery_lanes.embedded_server import HOST
+from celery_lanes.embedded_server import HOST, terminate_with_parent
 from chatlanes_sandbox.simulator.calls.chats import id_of
 
 #: The names under which a browser on this machine may use the servers. Another name is DNS rebinding.
@@ -211,7 +211,7 @@ def start(
     environment: Mapping[str, str] | None = None,
 ) -> Simulator:
     """Start one and wait until it answers; `port` 0 takes a free one. With `page` it serves the page too, and stores
-    its chats in that file. Raises SimulatorFailedError.
+    its chats in that file. On Linux it ends with the thread that calls this. Raises SimulatorFailedError.
     """
     command = [sys.executable, "-m", "chatlanes_sandbox.simulator", "--port", str(port), "--token", token]
     command += ["--first-update-id", str(first_update_id), *([] if quirks else ["--no-quirks"])]
@@ -224,6 +224,7 @@ def start(
         text=True,
         start_new_session=True,
         env=environment,
+        preexec_fn=terminate_with_parent(),
     )
     assert process.stdout is not None  # noqa: S101 - asked for above
     line = process.stdout.readline()
