@@ -50,8 +50,10 @@ class _Call(Returned):
         self.is_over = False
         self.changed = Signal()
         self._function = function
+        self._name = current_thread().name
 
     def run(self) -> None:
+        current_thread().name = self._name  # the log contains it
         try:
             self._result = self._function()
         except BaseException as error:  # the caller gets every outcome
@@ -70,6 +72,7 @@ class Stop:
         self._extra_s = 0.0  # more time than the default
         self._in_flight_ended_s = -math.inf  # when the last call in flight ended
         self._calls: set[_Call] = set()  # in progress
+        self._idle: list[SerialExecutor] = []  # starting a thread takes longer than handing it a call
 
     @property
     def is_requested(self) -> bool:
@@ -84,6 +87,8 @@ class Stop:
                 self._requested.set()
                 for call in list(self._calls):
                     call.changed.set()
+                for idle in self._idle:
+                    idle.end()
 
     def request_on_signals(self) -> None:
         """From now on SIGTERM and SIGINT request the stop. Call it on the main thread, before other threads start.
@@ -121,12 +126,11 @@ class Stop:
             self._in_flight_ended_s = time.monotonic()
 
     def _run(self, function: Callable[[], T], leave_at_s: Callable[[], float], grace_s: float) -> T:
-        call = _Call(function)
+        call, thread = _Call(function), self._thread()
         # Before the call starts, so that `request` wakes it.
         self._calls.add(call)
         try:
-            # The log contains the name of the thread.
-            Thread(target=call.run, name=current_thread().name, daemon=True).start()
+            thread.submit(call.run)
             while not call.is_over:
                 left_s = leave_at_s() - time.monotonic() if self.is_requested else math.inf
                 if left_s <= 0:
@@ -134,8 +138,20 @@ class Stop:
                 call.changed.wait(min(left_s, TIMEOUT_MAX))
         finally:
             self._calls.discard(call)
+            self._put_back(thread, is_idle=call.is_over)
         result: T = call.outcome()
         return result
+
+    def _thread(self) -> "SerialExecutor":
+        with self._lock:
+            return self._idle.pop() if self._idle else SerialExecutor("call")
+
+    def _put_back(self, thread: "SerialExecutor", *, is_idle: bool) -> None:
+        with self._lock:
+            if is_idle and not self.is_requested:
+                self._idle.append(thread)
+            else:
+                thread.end()  # after its call
 
     def _leave_at_s(self, grace_s: float) -> float:
         """A call in flight may take long. The calls after it still have their own grace period, within the limit."""

@@ -299,10 +299,12 @@ class _Adapter(HTTPAdapter):
         """Nothing to do: the TLS context verifies the certificate."""
 
     def get_connection_with_tls_context(self, *arguments: Any, **options: Any) -> Any:
-        pool: Any = super().get_connection_with_tls_context(*arguments, **options)
-        pool.ConnectionCls = _limited(pool.ConnectionCls)
-        self._pool = pool  # the only one: a session has one server
-        return pool
+        """Looked up once: a session has one server and one proxy, and a lookup takes a twentieth of a request."""
+        if self._pool is None:
+            pool: Any = super().get_connection_with_tls_context(*arguments, **options)
+            pool.ConnectionCls = _limited(pool.ConnectionCls)
+            self._pool = pool
+        return self._pool
 
     def close(self) -> None:
         """Close the connections now; urllib3 would leave them to the garbage collector."""
