@@ -83,8 +83,8 @@ QUICK = Scale(
     ),
     rounds=1,
     lease_s=3,
-    limit_s=40.0,
-    patience_s=15.0,
+    limit_s=75.0,
+    patience_s=45.0,
 )
 FULL = Scale(
     (

@@ -106,7 +106,9 @@ def _number(value: Any) -> float | None:
 
 
 def continued(outcome: Outcome) -> float | None:
-    """Until the last key of the struck worker or server continues; None if one never does."""
+    """Until the last key of the struck worker or server continues; None if one never does, or if none had anything left
+    to do.
+    """
     times = outcome.get("continued_s") or [None]
     return None if None in times else float(max(times))
 
@@ -155,7 +157,12 @@ def waits(outcomes: Sequence[Outcome]) -> str:
 
 def recovery(outcomes: Sequence[Outcome]) -> str:
     live = (FAULTS[0], FAULTS[2])
-    columns = [_figure(f"{row}: its last key continues, s", row, continued, "never") for row in FAULTS]
+
+    def column(row: str) -> tuple[str, str, Callable[[Sequence[Outcome]], str]]:
+        title, _, cell = _figure(f"{row}: its last key continues, s", row, continued, "never")
+        return title, row, lambda found: cell(struck) if (struck := [o for o in found if o.get("continued_s")]) else "–"
+
+    columns = [column(row) for row in FAULTS]
     return _table(outcomes, [*columns, *(_figure(f"{row}: longest wait, s", row, longest) for row in live)])
 
 

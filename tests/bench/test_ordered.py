@@ -159,6 +159,9 @@ def test_the_page_lists_first_where_another_system_is_better_and_kept_its_promis
 def test_a_key_that_never_continues_is_shown_as_never() -> None:
     found = [outcome("celery_lanes", "kill -9 of a worker", continued_s=[1.0, None])]
     assert "| celery-lanes | never |" in report.recovery(found)
+    # Nor had any key something left that could continue
+    found = [outcome("celery_lanes", "kill -9 of a worker", continued_s=[])]
+    assert "| celery-lanes | – |" in report.recovery(found)
 
 
 def test_a_part_that_is_measured_again_replaces_the_first_measurement() -> None:
