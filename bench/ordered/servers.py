@@ -158,8 +158,8 @@ class Balancer(Program):
 
 
 class Restate(Program):
-    """The server of npm's package. A connection carries one invocation, so that the balancer spreads them. Keep-alive is
-    the default, a ping every 40 s: with the lease of 3 s it closed connections of busy workers, and ran messages twice.
+    """The server of npm's package. A connection carries one invocation, so that the balancer spreads them. It keeps its
+    default keep-alive, a ping every 40 s: limited to a lease of 3 s, it closed connections of busy workers.
     """
 
     about = "Restate server, one node, its log fsynced (its default)"
