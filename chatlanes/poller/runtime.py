@@ -87,8 +87,8 @@ class Stop:
                 self._requested.set()
                 for call in list(self._calls):
                     call.changed.set()
-                for idle in self._idle:
-                    idle.end()
+                while self._idle:  # one that is ending takes no further call
+                    self._idle.pop().end()
 
     def request_on_signals(self) -> None:
         """From now on SIGTERM and SIGINT request the stop. Call it on the main thread, before other threads start.

@@ -310,6 +310,7 @@ class _Adapter(HTTPAdapter):
         """Close the connections now; urllib3 would leave them to the garbage collector."""
         if self._pool:
             self._pool.close()
+            self._pool = None
         super().close()
 
 

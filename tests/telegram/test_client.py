@@ -48,6 +48,13 @@ def test_plain_parameters_are_sent_as_json(web, api):
     assert asked.json == {"chat_id": 7, "text": "hi 👋", "reply_markup": keyboard, "entities": []}
 
 
+def test_a_closed_client_connects_again(web, api):
+    web.answer = Answer({"ok": True, "result": True})
+    api.call("getMe")
+    api.close()
+    assert api.call("getMe") is True
+
+
 def test_call_without_parameters_or_with_one_named_method(web, api):
     assert api.call("getMe") is True
     api.call("someMethod", method="x", self=1)

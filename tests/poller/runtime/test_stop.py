@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from threading import Event, Thread
+from threading import Event, Thread, current_thread
 
 import pytest
 
@@ -50,6 +50,24 @@ def test_run_returns_the_result(stop: Stop) -> None:
 def test_run_raises_the_error(stop: Stop) -> None:
     with pytest.raises(ZeroDivisionError):
         stop.run(lambda: 1 // 0)
+
+
+def test_calls_share_a_thread_which_ends_with_the_stop(stop: Stop) -> None:
+    first, second = stop.run(current_thread), stop.run(current_thread)
+    assert first is second
+
+    stop.request()
+
+    first.join(WITHIN_S)
+    assert not first.is_alive()
+
+
+def test_a_call_after_the_request_is_not_given_to_a_thread_that_ends() -> None:
+    for _ in range(300):  # the thread that was idle needs a moment to end
+        stop = Stop()
+        stop.run(int)
+        stop.request()
+        assert stop.run(lambda: 7, WITHIN_S) == 7
 
 
 def test_call_in_progress_is_abandoned(stop: Stop, never: Event) -> None:
