@@ -16,8 +16,8 @@ from chatlanes.cli.context import BotContext
 from chatlanes.settings.running_sandbox import DATA, announced
 from chatlanes.telegram.flood.keys import keys_of, refused_keys
 from tests.cli.conftest import Cli
-from tests.support import ROOT
-from tests.support.outside import outside
+from tests.support import ROOT, forks
+from tests.support.outside import IMPORTED, outside
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +152,7 @@ def celery(folder: Path, *words: str, **settings: str) -> subprocess.CompletedPr
     """`celery -A chatlanes …` in this folder, with these settings only."""
     environment = {**outside(), "PYTHONPATH": str(ROOT), **settings}
     command = [sys.executable, "-m", "celery", "-A", "chatlanes", *words]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    return forks.run(command, folder, environment, IMPORTED)
 
 
 @pytest.mark.parametrize(

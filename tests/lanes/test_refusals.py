@@ -14,7 +14,7 @@ from celery import Celery
 import celery_lanes as lanes
 from celery_lanes.install import check_transport
 from tests.lanes.old_server import old_server
-from tests.support import ROOT
+from tests.support import ROOT, forks
 from tests.support.lab import Lab, LabMaker, batch, needs_batches
 from tests.support.lab_app import LANE_QUEUES, ORDINARY_QUEUE
 from tests.support.worker import CELERY, environment
@@ -29,7 +29,7 @@ def test_a_lane_queue_refuses_a_message_without_lane_keys(lab: Lab) -> None:
 def test_celery_call_publishes_with_the_keys_of_its_route_only(make_lab: LabMaker) -> None:
     def call(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "PYTHONPATH": str(ROOT), **environment(lab.settings, {})}
-        return subprocess.run([*CELERY, "call", "run", *words], env=env, capture_output=True, text=True, timeout=120)
+        return forks.run([*CELERY, "call", "run", *words], ROOT, env)
 
     refused = call(make_lab(), "--queue", LANE_QUEUES[0])
     assert refused.returncode == 1

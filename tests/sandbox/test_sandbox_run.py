@@ -19,7 +19,7 @@ from tests.sandbox.sandboxes import SandboxProcess
 def test_without_a_token_it_answers_simulated_chats_in_order(
     sandbox: Callable[..., SandboxProcess], tmp_path: Path
 ) -> None:
-    running = sandbox("--rate", "100", "--chats", "8")
+    running = sandbox("--rate", "30", "--chats", "8")
     # Given a sandbox that says where to look
     login = running.wait_for(rf"Flower +http://(admin):(\S+)@127.0.0.1:{running.ports['flower']}\n").groups()
     running.wait_for(rf"Bot API +{running.url('simulator')} \(simulated")
@@ -36,7 +36,7 @@ def test_without_a_token_it_answers_simulated_chats_in_order(
     assert "Traceback" not in running.said
     # And the data is there for the next run, which answers its own chats in order
     assert (tmp_path / ".data/redis/appendonlydir").is_dir()
-    again = sandbox("--rate", "100", "--chats", "8", "--workers", "1")
+    again = sandbox("--rate", "30", "--chats", "8", "--workers", "1")
     again.wait_for(r"report .*: [1-9][\d,]* handled, .* answered, in order, none twice")
     again.ctrl_c()
     assert again.end() == 0

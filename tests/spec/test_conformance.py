@@ -153,7 +153,7 @@ def test_a_stale_settle_that_takes_effect_is_named_with_its_step_and_both_states
 def test_a_simulated_run_conforms_and_covers_the_refinements(judged: Callable[[Scenario], Report]) -> None:
     def scenario(store: Store) -> None:
         world = World(store)
-        for step in steps(1, 3000):
+        for step in steps(1, 1500):
             world.do(step)
 
     report = judged(scenario)

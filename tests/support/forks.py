@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any
 
 from tests.support import ROOT
@@ -33,19 +34,42 @@ CELERY = (
 #: Variables that act when Python or an imported module starts.
 EARLY = ("PYTHON", "LD_", "OTEL_", "KOMBU_", "TZ")
 REQUEST_BYTES = 1_000_000
+ENDS_WITHIN_S = 120.0
 
 
 def start(
-    command: Sequence[str], directory: Path, env: Mapping[str, str], output: IO[bytes], imported: tuple[str, ...]
+    command: Sequence[str],
+    directory: Path,
+    env: Mapping[str, str],
+    output: IO[bytes],
+    imported: tuple[str, ...],
+    errors: IO[bytes] | None = None,
 ) -> Forked | subprocess.Popen[bytes]:
-    """Starts a process that leads a session of its own, with its stdout and stderr in `output`. `imported` are the
-    modules that it has imported already if it is forked; `__main__` modules among them can be its command.
+    """Starts a process that leads a session of its own, with its stdout in `output`, and its stderr in `errors`, or
+    there too. `imported` are the modules that it has imported already if it is forked; `__main__` modules among them
+    can be its command.
     """
     if _can_fork(command, env, imported):
-        return Forked(command, directory, env, output, imported)
+        return Forked(command, directory, env, output, imported, errors or output)
     return subprocess.Popen(
-        command, cwd=directory, env=env, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        command, cwd=directory, env=env, stdout=output, stderr=errors or output, start_new_session=True
     )
+
+
+def run(
+    command: Sequence[str], directory: Path, env: Mapping[str, str], imported: tuple[str, ...] = CELERY
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command to its end, as subprocess.run does, and returns its output."""
+    env = {**_early(STARTED_WITH), **env}
+    with TemporaryFile() as output, TemporaryFile() as errors:
+        ended = start(command, directory, env, output, imported, errors)
+        try:
+            code = ended.wait(ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            ended.kill()
+            raise
+        texts = [file.read().decode() for file in (output, errors) if file.seek(0) == 0]
+    return subprocess.CompletedProcess(command, code, *texts)
 
 
 def _can_fork(command: Sequence[str], env: Mapping[str, str], imported: tuple[str, ...]) -> bool:
@@ -82,12 +106,15 @@ class Forked:
         env: Mapping[str, str],
         output: IO[bytes],
         imported: tuple[str, ...],
+        errors: IO[bytes],
     ) -> None:
         request = {"module": command[2], "arguments": list(command[3:]), "cwd": str(directory), "env": dict(env)}
         self.returncode: int | None = None
         self._watch, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            socket.send_fds(_server(imported), [json.dumps(request).encode()], [theirs.fileno(), output.fileno()])
+            socket.send_fds(
+                _server(imported), [json.dumps(request).encode()], [theirs.fileno(), output.fileno(), errors.fileno()]
+            )
         self.pid = int(self._watch.recv(100))
 
     def poll(self) -> int | None:
@@ -132,7 +159,7 @@ def _serve(control: socket.socket) -> dict[str, Any] | None:
     """Returns a request in the process that is to execute it, and None when pytest has ended."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a watcher
     while True:
-        received, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES, 2)
+        received, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES, 3)
         if not received:
             return None
         if os.fork() == 0:
@@ -143,13 +170,14 @@ def _serve(control: socket.socket) -> dict[str, Any] | None:
             os.close(each)
 
 
-def _watched(request: dict[str, Any], watch_fd: int, output_fd: int) -> dict[str, Any]:
+def _watched(request: dict[str, Any], watch_fd: int, *output_fds: int) -> dict[str, Any]:
     """Forks the process, in which this returns. The watcher reports its end, and keeps its process id until the test
     knows.
     """
     watch = socket.socket(fileno=watch_fd)
     if pid := os.fork():
-        os.close(output_fd)  # otherwise a reader of the output would not see its end
+        for each in output_fds:
+            os.close(each)  # otherwise a reader of the output would not see its end
         ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         assert ended
         watch.send(str(ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status).encode())
@@ -157,9 +185,9 @@ def _watched(request: dict[str, Any], watch_fd: int, output_fd: int) -> dict[str
         os._exit(0)
     os.setsid()
     os.chdir(request["cwd"])
-    for target in (1, 2):
-        os.dup2(output_fd, target)
-    os.close(output_fd)
+    for target, each in enumerate(output_fds, 1):
+        os.dup2(each, target)
+        os.close(each)
     os.environ.clear()
     os.environ.update(request["env"])
     with watch:

@@ -20,7 +20,7 @@ from chatlanes.updates.routing import keys_of, queue_of
 from chatlanes.updates.timer_texts import TIMER_TEXTS
 from chatlanes_sandbox.simulator import Simulator
 from tests.support import bots, history
-from tests.support.outside import IMPORTED, outside
+from tests.support.outside import imported_with, outside
 from tests.support.process import Process
 from tests.support.waiting import until
 
@@ -136,7 +136,8 @@ class Pipeline:
             bots.WORKER: name,
         }
         own = {**self.settings, **defaults, **settings}
-        process = Process(name, command, self.directory, own, [SECRET], inherited=outside(), imported=IMPORTED)
+        imported = imported_with(str(own.get("BOT", "")))
+        process = Process(name, command, self.directory, own, [SECRET], inherited=outside(), imported=imported)
         self._processes.append(process)
         return process
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import ROOT
-from tests.support.outside import outside
+from tests.support import ROOT, forks
+from tests.support.outside import IMPORTED, outside
 
 pytestmark = pytest.mark.slow
 
@@ -21,14 +21,8 @@ def run(
     directory: Path, *command: str, source: Path | None = None, **settings: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs Python with these arguments and settings, in a directory without a .env."""
-    return subprocess.run(
-        [sys.executable, *command],
-        cwd=directory,
-        env={**outside(), "PYTHONPATH": str(source or ROOT), **settings},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    env = {**outside(), "PYTHONPATH": str(source or ROOT), **settings}
+    return forks.run([sys.executable, *command], directory, env, IMPORTED)
 
 
 def says(directory: Path, program: str, **settings: str) -> str:

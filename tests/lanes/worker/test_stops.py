@@ -98,7 +98,7 @@ def test_a_worker_that_is_killed_between_the_stop_and_the_end(make_lab: LabMaker
     converse(lab, "a", gate="never", marks="mark")
     until(lambda: has_called(lab, "a"))
     lab.send("stop", ["talk"], stops=True)
-    until(lambda: seen(lab, "stopped") == ["a"])
+    until(lambda: seen(lab, "previous") == ["say:a=said"])
     # When that worker is killed
     first.kill_all()
     lab.open("mark")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
 
-from tests.support import ROOT
+from tests.support import ROOT, forks
+from tests.support.outside import IMPORTED
 from tests.support.pipeline import BOT_ID, CELERY, Pipeline, message
 
 
@@ -14,7 +14,7 @@ def command_output(pipeline: Pipeline, *arguments: str, code: int = 0) -> str:
     env = {name: str(value) for name, value in pipeline.settings.items()}
     env |= {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "NO_PROXY": "127.0.0.1"}
     command = [*CELERY, "lanes", *arguments]
-    ran = subprocess.run(command, cwd=pipeline.directory, env=env, capture_output=True, text=True, timeout=120)
+    ran = forks.run(command, pipeline.directory, env, IMPORTED)
     assert (ran.returncode, ran.stderr) == (code, ""), ran.stdout + ran.stderr
     assert pipeline.secret not in ran.stdout
     return ran.stdout

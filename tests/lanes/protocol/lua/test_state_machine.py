@@ -948,7 +948,7 @@ def test_any_sequence_of_verbs(client: Redis, request: pytest.FixtureRequest) ->
 def test_any_sequence_of_verbs_with_a_key_prefix(any_server: Server) -> None:
     with connect(any_server.url, prefix="sh*op:") as client:
         client.flushall()
-        run_sequences(client, EXAMPLES // 2)
+        run_sequences(client, EXAMPLES // 5)
     with connect(any_server.url) as without_prefix:
         assert all(key.startswith(b"sh*op:") for key in without_prefix.scan_iter())
 
