@@ -10,9 +10,9 @@ import pytest
 from spec.models import REMOVALS, Removal
 from spec.tlc import SPEC
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("java") is None, reason="TLC needs Java")]
 
-
+@pytest.mark.exhaustive
+@pytest.mark.skipif(shutil.which("java") is None, reason="TLC needs Java")
 @pytest.mark.parametrize("removal", REMOVALS, ids=lambda each: f"{' and '.join(each.guards)}: {each.violates}")
 def test_without_a_guard_its_promise_is_violated(removal: Removal) -> None:
     assert removal.without.check(is_short=True).violated == removal.violates
