@@ -94,6 +94,49 @@ def test_what_a_task_waits_for_runs(shop: Shop) -> None:
     assert shop.seen == ["a starts", "b starts", "b ends", "a ends"]
 
 
+def test_what_a_task_waits_for_runs_after_those_before_it(shop: Shop) -> None:
+    inner = shop.task(nothing)
+
+    def wait(task: Any, customer: int, name: str) -> None:
+        later = [inner.delay(customer, each) for each in "bcd"]
+        assert not any(each.ready() for each in later)
+        assert later[1].get(disable_sync_subtasks=False) == "c"
+        assert [each.ready() for each in later] == [True, True, False]
+
+    shop.task(wait).delay(9, "a").get()
+    assert [each for each in shop.seen if each.endswith("starts")] == [f"{name} starts" for name in "abcd"]
+
+
+def test_a_task_may_publish_any_number_into_its_lane(shop: Shop) -> None:
+    inner, many = shop.task(nothing), range(1500)
+
+    def publish(task: Any, customer: int, name: str) -> None:
+        for number in many:
+            inner.delay(customer, f"b{number}")
+
+    shop.task(publish).delay(9, "a").get()
+    assert shop.seen[2:] == [f"b{number} {what}" for number in many for what in ("starts", "ends")]
+
+
+def test_a_failed_task_keeps_no_task_waiting_for_ever() -> None:
+    shop = Shop(task_eager_propagates=True)
+
+    def fail(task: Any, customer: int, name: str) -> None:
+        raise OSError("as told")
+
+    inner, failing = shop.task(nothing), shop.task(fail)
+
+    def publish(task: Any, customer: int, name: str) -> None:
+        failing.delay(customer, "b")
+        inner.delay(customer, "c")
+
+    with pytest.raises(OSError, match="as told"):
+        shop.task(publish).delay(9, "a")
+    inner.delay(9, "d")
+    assert shop.seen[-4:] == ["c starts", "c ends", "d starts", "d ends"]
+    shop.app.close()
+
+
 def test_a_failed_task_does_not_keep_its_lane() -> None:
     shop = Shop(task_eager_propagates=True)
     inner = shop.task(nothing)

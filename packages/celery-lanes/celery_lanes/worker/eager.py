@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from celery_lanes.worker.journal import Journal
 
 #: (position, what) -> the outcome of a call that was made
 Calls = dict[tuple[str, str], Begun]
+#: a key, and whether it is that of a limit
+Mark = tuple[bool, str]
 
 
 class EagerJournal(Journal):
@@ -103,7 +106,7 @@ class _Lanes(threading.local):
     """The lanes of one thread: each of its eager tasks runs there."""
 
     def __init__(self) -> None:
-        self.running: list[tuple[str, list[str]]] = []
+        self.running: list[tuple[str, dict[Mark, int]]] = []
         self.waiting: list[Later] = []
         self.calls: dict[str, Calls] = {}
 
@@ -112,60 +115,66 @@ _lanes = _Lanes()
 
 
 class Later(EagerResult):
-    """The result of a task that waits in its lanes. A caller of `get` runs it."""
+    """The result of a task that waits in its lanes. A caller of `get` runs it, after all that have waited longer."""
 
-    def __init__(self, message_id: str, keys: list[str], run: Callable[[], EagerResult]) -> None:
+    def __init__(self, message_id: str, keys: Iterable[str], run: Callable[[], EagerResult]) -> None:
         super().__init__(message_id, None, PENDING)
-        self.keys = keys
+        #: How many may run with each of its keys. A limit and a lane of the same name have nothing in common.
+        self.marks = {
+            (isinstance(key, Limited), str(key)): key.concurrency if isinstance(key, Limited) else 1 for key in keys
+        }
         self._run = run
 
+    def ready(self) -> bool:
+        return bool(self._state != PENDING)
+
     def get(self, *args: Any, **kwargs: Any) -> Any:
-        if self in _lanes.waiting:
-            self.run()
+        while self in _lanes.waiting:
+            _lanes.waiting[0].run()
+        _run_waiting()
         return super().get(*args, **kwargs)
 
     def run(self) -> None:
         _lanes.waiting.remove(self)
-        ended = run_in_lanes(self.id, self.keys, self._run, waits=False)
+        ended = self.start()
         self._result, self._state, self._traceback = ended._result, ended._state, ended._traceback
 
+    def start(self) -> EagerResult:
+        _lanes.running.append((self.id, self.marks))
+        try:
+            return self._run()
+        finally:
+            _lanes.running.remove((self.id, self.marks))
+            _lanes.calls.pop(self.id, None)
 
-def run_in_lanes(
-    message_id: str, keys: Iterable[str], run: Callable[[], EagerResult], *, waits: bool = True
-) -> EagerResult:
+
+def run_in_lanes(message_id: str, keys: Iterable[str], run: Callable[[], EagerResult]) -> EagerResult:
     """Run a task now, or when those before it in its lanes have ended."""
-    own = [*keys]
     if any(message_id == other for other, _ in _lanes.running):  # a retry
         return run()
-    if waits and not _is_free(own, _lanes.waiting):
-        _lanes.waiting.append(Later(message_id, own, run))
-        return _lanes.waiting[-1]
-    _lanes.running.append((message_id, own))
+    later = Later(message_id, keys, run)
+    if _first_free([*_lanes.waiting, later]) is not later:
+        _lanes.waiting.append(later)
+        _run_waiting()
+        return later
     try:
-        return run()
+        return later.start()
     finally:
-        _lanes.running.remove((message_id, own))
-        _lanes.calls.pop(message_id, None)
         _run_waiting()
 
 
-def _is_free(keys: list[str], before: Iterable[Later]) -> bool:
-    """True if nothing waits for one of its keys, and none has as many runs as it may have."""
-    waiting, running = [each.keys for each in before], [other for _, other in _lanes.running]
-    return all(
-        not _how_many(key, waiting) and _how_many(key, running) < (key.concurrency if isinstance(key, Limited) else 1)
-        for key in keys
-    )
-
-
-def _how_many(key: str, those: Iterable[list[str]]) -> int:
-    """A limit and a lane of the same name have nothing in common."""
-    is_limit = isinstance(key, Limited)
-    return sum(any(each == key and isinstance(each, Limited) is is_limit for each in keys) for keys in those)
+def _first_free(waiting: Iterable[Later]) -> Later | None:
+    """The first one whose keys none before it has, and that have fewer runs than they may have."""
+    running = Counter(mark for _, marks in _lanes.running for mark in marks)
+    before = set[Mark]()
+    for each in waiting:
+        if before.isdisjoint(each.marks) and all(running[mark] < most for mark, most in each.marks.items()):
+            return each
+        before.update(each.marks)
+    return None
 
 
 def _run_waiting() -> None:
-    for position, each in enumerate(_lanes.waiting):
-        if _is_free(each.keys, _lanes.waiting[:position]):
-            each.run()  # which runs the next ones
-            return
+    """If one raises its error (task_eager_propagates), the others wait for the next task."""
+    while found := _first_free(_lanes.waiting):
+        found.run()
