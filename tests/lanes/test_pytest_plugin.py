@@ -57,8 +57,10 @@ def test_a_frozen_worker_is_replaced_and_changes_nothing(run: Run) -> None:
         """
         import os, time
         from pathlib import Path
+        import pytest
         from celery_lanes import Set
-        from celery_lanes.testing import freeze, thaw
+        from celery_lanes.errors import LanesError
+        from celery_lanes.testing import freeze, kill, thaw
         from redis import Redis
         from shop import app
 
@@ -84,6 +86,7 @@ def test_a_frozen_worker_is_replaced_and_changes_nothing(run: Run) -> None:
             frozen = lanes_worker("test_freeze", "-P", "threads")
             until((GATES / "started").exists)
             freeze(frozen)
+            freeze(frozen)  # has been frozen already
             other = lanes_worker("test_freeze")
             until(lambda: "commits: Outcome.DONE" in other.log)
             (GATES / "thawed").touch()
@@ -91,6 +94,9 @@ def test_a_frozen_worker_is_replaced_and_changes_nothing(run: Run) -> None:
             until(lambda: "commits: Outcome.LOST" in frozen.log)
             with Redis.from_url(lanes_redis) as client:
                 assert client.get("paid by") == b"second"
+            kill(other)
+            with pytest.raises(LanesError, match="has ended"):
+                freeze(other)
         """,
     )
     assert exit_code(tests) == 0

@@ -1,6 +1,7 @@
 """Workers for the tests of an app with lanes: real processes, which a test can freeze and kill.
 
-Guarantees that none of a worker's processes is left after `end`, and that they end with the process of the tests.
+Guarantees that none of a worker's processes is left after `end`, and that they end with the process of the tests,
+except those that are frozen then.
 """
 
 from __future__ import annotations
@@ -76,9 +77,13 @@ def kill(worker: Worker) -> None:
 
 
 def freeze(worker: Worker) -> None:
-    """Stop all processes of a worker, as a suspended machine does. Its leases expire meanwhile."""
+    """Stop all processes of a worker, as a suspended machine does. Its leases expire meanwhile. Raises LanesError if it
+    has ended.
+    """
+    if worker.process.poll() is not None:
+        raise LanesError("the worker has ended, so it cannot be frozen")
     _signal(worker, signal.SIGSTOP)
-    os.waitpid(worker.process.pid, os.WUNTRACED)
+    os.waitid(os.P_PID, worker.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 def thaw(worker: Worker) -> None:

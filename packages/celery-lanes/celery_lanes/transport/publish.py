@@ -74,8 +74,8 @@ def limit(key: str, *, rate: str | None = None, concurrency: int | None = None) 
     """A key that limits its messages over all workers. A message that waits takes no slot. It keeps the limit with
     which it was published. Raises PublishRefused unless either `rate` or `concurrency` is given.
 
-    With `concurrency`, at most this many messages of the key run at the same time, and they start in the order in which
-    they were published. The key is not a lane: give the message another one if its order matters.
+    With `concurrency`, at most this many messages of the key run at the same time, and workers get them in the order in
+    which they were published. The key is not a lane: give the message another one if its order matters.
 
     With a `rate`, the key is a lane, whose messages start evenly spread: "10/m" is ten a minute (s, m or h), as in
     Celery's `rate_limit`: a message starts at least six seconds after the one before. A message without a rate in

@@ -115,7 +115,7 @@ def test_sweep_releases_expired_leases_and_due_retries(client: Redis, store: Sto
         ready(B, "b", fence=2, failed=1, errors=("E",)),
         *left,
         waiting("1:14", "a"),
-        ready={"q": [B, A]},
+        ready={"q": [A, B]},
         counts={"expired": 1},
         swept=0,
     )

@@ -64,6 +64,14 @@ def test_only_so_many_are_ready(client: Redis, store: Store) -> None:
     assert turn(store) == []
 
 
+@pytest.mark.parametrize("back", [[A, B, C, D], [D, C, B, A], [C, A, D, B]])
+def test_messages_that_are_given_back_together_keep_their_order(store: Store, back: list[str]) -> None:
+    append(store, *((each, [Limited("x", 4)]) for each in (A, B, C, D)))
+    held = {each.id: each.fence for each in store.turn(["q"], holder="me", lease_ms=LEASE_MS, room=4).leased}
+    assert store.release([(each, held[each]) for each in back]) == []
+    assert turn(store) == [A, B, C, D]
+
+
 # Each ends the run of the first message, which is leased with the fence 1.
 ENDS: dict[str, Callable[[Store], object]] = {
     "settle": lambda store: store.turn(["q"], holder="me", lease_ms=LEASE_MS, room=0, settles=[(A, fence(1))]),

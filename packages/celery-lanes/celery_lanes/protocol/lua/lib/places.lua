@@ -111,6 +111,25 @@ local function join_successor(id)
   return true
 end
 
+-- The oldest of those that are given back together will be handed out first.
+local function write_returned()
+  for queue, ids in pairs(step.returned) do
+    table.sort(ids, function(a, b) return a[1] > b[1] end)
+    for _, each in ipairs(ids) do redis.call('RPUSH', queue, each[2]) end
+    step.filled[queue] = true
+  end
+end
+
+-- queue -> pairs of the seq and the id of messages that go back to its front
+step.returned = put_off(RETURNED, write_returned)
+
+-- A message that was in its queue before, and has the state 'ready', goes back to the front.
+local function return_to_ready(id, queue, limits)
+  if stay_back(id, limits) then return end
+  local ids = step.returned[queue] or {}
+  step.returned[queue], ids[#ids + 1] = ids, { number_of(redis.call('HGET', MESSAGE .. id, 'seq')) or 0, id }
+end
+
 local OPEN_BRACE = string.byte('{')
 
 -- Turns an entry of a ready list into a message id. An entry is an id, or a whole message that a stock Celery client

@@ -20,7 +20,7 @@ local step = {}
 -- Writes that functions postpone to the end of the step are made there together, in this order. A field is declared with
 -- its writer, so that no script which changes the field is without it.
 step.writers = {}
-local REMOVALS, HIGHEST, BODIES, PLACES, NUMBERS, ADMISSIONS, READY = 1, 2, 3, 4, 5, 6, 7
+local REMOVALS, HIGHEST, BODIES, PLACES, NUMBERS, ADMISSIONS, RETURNED, READY = 1, 2, 3, 4, 5, 6, 7, 8
 local function put_off(order, write)
   step.writers[order] = write
   return {}

@@ -137,13 +137,6 @@ local function make_ready(id, queue, record, limits)
   add_ready(id, queue)
 end
 
--- A message that was in its queue before, and has the state 'ready', goes back to the front.
-local function return_to_ready(id, queue, limits)
-  if stay_back(id, limits) then return end
-  redis.call('RPUSH', queue, id)
-  step.filled[queue] = true
-end
-
 -- The oldest message that waits in a limit, and its seq, or nothing.
 local function first_gated(key)
   return unpack(redis.call('ZRANGEBYSCORE', LIMIT .. key, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1))
