@@ -24,6 +24,7 @@ from celery_lanes.protocol import NewMessage, keys
 from celery_lanes.transport import adoption
 
 Said = Callable[..., str]
+PAUSED = "celery.lanes is paused: no worker starts what is there until `lanes resume queue celery.lanes`\n"
 
 
 @pytest.fixture
@@ -347,7 +348,9 @@ def test_waiting_messages_move_out_as_stock_celery_would_have_published_them(
         f"moved: {155 - 1 - len(behind)} from celery.lanes to celery\nof these, 1 run at their eta\n"
     )
     assert f"stayed: {len(behind)} waiting, 1 leased: with workers, or behind those. Run this again" in text
+    # And no worker with lanes gets them meanwhile, because those before them are in the list
     store.bury(runs.id, runs.fence, {"type": "ValueError", "message": "no stock"})
+    assert store.turn(["celery.lanes"], holder="w", lease_ms=60_000, room=9).leased == []
     assert "stayed: 1 in the dead letters" in moved_out(app)
     # And a stock worker gets what it would have got, in the order of each lane
     with stock.connection_for_read() as connection:
@@ -373,7 +376,7 @@ def test_a_message_that_has_failed_keeps_its_attempts(app: Celery, stock: Celery
     store = app.lanes.store
     [leased] = store.turn(["celery.lanes"], holder="w", lease_ms=60_000, room=1).leased
     store.retry(leased.id, leased.fence, delay_ms=3_600_000, problem={"type": "E"})
-    assert moved_out(app) == "moved: 1 from celery.lanes to celery\n"
+    assert moved_out(app) == f"moved: 1 from celery.lanes to celery\n{PAUSED}"
     [stored] = store.client.lrange("celery", 0, -1)
     headers = json.loads(stored)["headers"]
     assert headers["retries"] == 1
@@ -385,7 +388,7 @@ def test_groups_and_wrong_queues_stay(app: Celery) -> None:
     app.tasks["charge"].apply_async((9,), headers=celery_lanes.headers(["customer:9"], group=group))
     assert moved_out(app) == (
         "moved: 0 from celery.lanes to celery\n"
-        "stayed: 1 collecting: with workers, or behind those. Run this again when they have ended\n"
+        f"stayed: 1 collecting: with workers, or behind those. Run this again when they have ended\n{PAUSED}"
     )
     for arguments, sentence in (
         (["celery", "--to", "x"], "there is no lane queue celery: the queues are celery.lanes"),

@@ -11,6 +11,7 @@ import click
 from celery_lanes.cli.context import CommandError, Context, command
 from celery_lanes.cli.departure import Departure
 from celery_lanes.cli.formatting import age, echo, number
+from celery_lanes.protocol import keys
 from celery_lanes.transport.adoption import Adoption, Wanted
 
 #: The most reasons shown why messages stay, and places for each.
@@ -68,6 +69,8 @@ def adopt(
     has_problem = _show(adoption, dry=dry)
     if not dry:
         _show_sum(adoption, before)
+    for paused in sorted({into for _, into in adoption.tally.moved}):
+        _show_paused(lanes, paused)
     if has_problem:
         click.get_current_context().exit(1)
 
@@ -129,7 +132,9 @@ def _show_sum(adoption: Adoption, before: int) -> None:
 @click.argument("queue", metavar="QUEUE")
 @click.option("--to", metavar="QUEUE", required=True, help="An ordinary queue.")
 def move_out(lanes: Context, queue: str, to: str) -> None:
-    """Move the waiting {message}s of a lane queue to an ordinary queue, in the order of their lanes."""
+    """Pause a lane queue and move its waiting {message}s to an ordinary queue, in the order of their lanes. It may be
+    killed and started again.
+    """
     lanes.app.loader.import_default_modules()
     _check_lane_queue(lanes, queue)
     if to in [name for _, name in lanes.queues]:
@@ -146,3 +151,9 @@ def move_out(lanes: Context, queue: str, to: str) -> None:
         echo(f"stayed: {states}: with workers, or behind those. Run this again when they have ended")
     if dead := departure.dead():
         echo(f"stayed: {number(dead)} in the dead letters: `lanes dead replay` puts them back into their lanes")
+    _show_paused(lanes, queue)
+
+
+def _show_paused(lanes: Context, queue: str) -> None:
+    if lanes.client.hexists(keys.PAUSED, f"queue:{queue}"):
+        echo(f"{queue} is paused: no worker starts what is there until `lanes resume queue {queue}`")

@@ -1,8 +1,8 @@
 """Moves the messages of a lane queue that no worker has to an ordinary queue of kombu: the way back from lanes.
 
-Guarantees that each message is in its lanes or in the list at any moment, even if Redis or this process dies, and that
-the messages of a lane are in the list in its order. The list has no lanes: its workers may run two messages of a key at
-the same time.
+Guarantees that each message is in its lanes or in the list at any moment, even if Redis or this process dies, that the
+messages of a lane are in the list in its order, and that no worker with lanes starts a later one meanwhile: the queue
+is paused, and stays so. The list has no lanes: its workers may run two messages of a key at the same time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Departure:
         self.stays: Counter[str] = Counter()
 
     def run(self) -> None:
-        """Moves the messages of the queue, also those that are published before the end is reached."""
+        """Pauses the queue, and moves its messages, also those that are published before the end is reached."""
+        self.store.pause("queue", self.queue)
         name, passed = keys.pending(keys.group_of(self.queue)), 0
         while ids := [bytes_to_str(each) for each in self.store.client.zrange(name, passed, passed + AT_ONCE - 1)]:
             records = inspection.records(self.store.client, ids)
