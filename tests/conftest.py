@@ -6,7 +6,8 @@ with a message that says what to install.
 
 `slow` marks a test that takes seconds, mostly because it starts workers; `make test-quick` leaves it out.
 `exhaustive` marks a test that repeats another one on a further server, pool or framework, or that tries a tutorial, the
-specification or a tool and no promise; only `make test-all` runs it. With `first_only`, that is every set of parameters but the first.
+specification or a tool and no promise; only `make test-all` runs it. With `first_only`, that is every set of parameters
+but the first.
 """
 
 from __future__ import annotations
