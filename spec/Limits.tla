@@ -11,14 +11,15 @@ CONSTANTS
 VARIABLES permits  \* limit -> the messages that have a permit
 Limits == UNION {LimitsOf[m] : m \in Messages}
 
-Lacks(m) == {l \in LimitsOf[m] : m \notin permits[l]}
-IsAdmitted(m) == Lacks(m) = {}
+\* With the permits p.
+Lacks(m, p) == {l \in LimitsOf[m] : m \notin p[l]}
+IsAdmitted(m, p) == Lacks(m, p) = {}
 \* The limit in which m waits: it takes its permits in the order of their limits.
-WaitsIn(m) == {l \in Lacks(m) : Guard("order of limits", \A other \in Lacks(m) : l <= other)}
+WaitsIn(m, p) == {l \in Lacks(m, p) : Guard("order of limits", \A other \in Lacks(m, p) : l <= other)}
 MayGive(m, l) ==
-  /\ state[m] = "ready" /\ l \in WaitsIn(m)
+  /\ state[m] = "ready" /\ l \in WaitsIn(m, permits)
   /\ Guard("a free permit", Cardinality(permits[l]) < Permits)
-  /\ \A older \in Messages : older < m => ~(state[older] = "ready" /\ l \in WaitsIn(older))
+  /\ \A older \in Messages : older < m => ~(state[older] = "ready" /\ l \in WaitsIn(older, permits))
 
 \* A script does this in the step in which a permit becomes free or a message waits for one.
 Give == \E m \in Messages, l \in Limits :
@@ -27,9 +28,10 @@ Give == \E m \in Messages, l \in Limits :
   /\ UNCHANGED coreVars
 
 \* A message keeps its permits while it is ready or leased.
-Keep == permits' = [l \in Limits |->
+Kept == [l \in Limits |->
   {m \in permits[l] : state'[m] \in {"ready", "leased"} \cup (IF "left permits" \in Without THEN {"delayed"} ELSE None)}]
-Admitted(w) == Fetch(w) /\ \A m \in Messages : state[m] = "ready" /\ state'[m] = "leased" => IsAdmitted(m)
+Keep == permits' = Kept
+Admitted(w) == Fetch(w) /\ \A m \in Messages : state[m] = "ready" /\ state'[m] = "leased" => IsAdmitted(m, permits)
 
 Undisturbed ==
   \/ Give
@@ -46,7 +48,7 @@ AtMost == \A l \in Limits :
   /\ Cardinality({m \in Messages : state[m] = "leased" /\ l \in LimitsOf[m]}) <= Permits
 \* Who waits, waits for one that is running, or for its turn: no two wait for each other.
 NoCircle == (\E m \in Messages : state[m] = "ready") =>
-  \E m \in Messages : state[m] = "leased" \/ (state[m] = "ready" /\ (IsAdmitted(m) \/ \E l \in Limits : MayGive(m, l)))
+  \E m \in Messages : state[m] = "leased" \/ (state[m] = "ready" /\ (IsAdmitted(m, permits) \/ \E l \in Limits : MayGive(m, l)))
 \* What does not run takes no permit.
 OnlyActive == \A l \in Limits : \A m \in permits[l] : state[m] \in {"ready", "leased"}
 =================================================================================

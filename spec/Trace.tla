@@ -3,7 +3,7 @@
 (* event for each message that it handles. After the last one, the records and      *)
 (* lanes of the server must be those of the specification, and no other may have    *)
 (* changed. The first event that no step explains is where TLC ends.                *)
-EXTENDS Groups, Timers, Integers
+EXTENDS Groups, Timers, Limits, Integers
 
 CONSTANTS
   Given,     \* the records and indexes before the first event
@@ -120,6 +120,34 @@ Step(e) ==
                                        THEN e.kept[CHOOSE i \in DOMAIN e.kept : e.kept[i][1] = m][2] ELSE heads[m]]
   /\ IF e.what \in Others THEN OtherStep(e) ELSE CoreStep(e) /\ Reset({}) /\ Timed(e)
 
+\* Each of e.limits is <<limit, its messages by age>>, in the order of limits; each message is <<message, how many may run,
+\* whether it has a permit>>. A limit gives its free permits to those that wait in it, the oldest first.
+NeedsPermits(m) == state'[m] \in {"ready", "leased"} /\ ~stopped'[m]
+RECURSIVE GiveOf(_, _, _)
+GiveOf(l, line, p) ==
+  IF line = <<>> THEN p
+  ELSE LET m == Head(line)[1] IN
+       IF ~NeedsPermits(m) \/ l \notin WaitsIn(m, p) THEN GiveOf(l, Tail(line), p)
+       ELSE IF Cardinality(p[l]) < Head(line)[2] THEN GiveOf(l, Tail(line), [p EXCEPT ![l] = @ \cup {m}]) ELSE p
+RECURSIVE GiveAll(_, _)
+GiveAll(lines, p) == IF lines = <<>> THEN p ELSE GiveAll(Tail(lines), GiveOf(Head(lines)[1], Head(lines)[2], p))
+
+InLine(e, i, hasPermit) == {e.limits[i][2][j][1] : j \in {j \in DOMAIN e.limits[i][2] : e.limits[i][2][j][3] = hasPermit}}
+\* After a call that is not specified, the permits are taken as they are.
+Permitted(e) ==
+  IF e.what # "adopt" THEN GiveAll(e.limits, Kept)
+  ELSE [l \in Limits |-> IF \E i \in DOMAIN e.limits : e.limits[i][1] = l
+                         THEN InLine(e, CHOOSE i \in DOMAIN e.limits : e.limits[i][1] = l, TRUE) ELSE Kept[l]]
+\* What runs has its permits; those of the server are the same, and what lacks one is gated there.
+LimitsAgree(e) ==
+  /\ \A i \in DOMAIN e.limits : LET l == e.limits[i][1] IN
+       /\ InLine(e, i, TRUE) = permits'[l]
+       /\ InLine(e, i, FALSE) = {m \in Messages : state'[m] = "ready" /\ NeedsPermits(m) /\ l \in WaitsIn(m, permits')}
+  /\ \A l \in Limits : permits'[l] # permits[l] => \E i \in DOMAIN e.limits : e.limits[i][1] = l
+  /\ \A m \in Messages : state'[m] = "leased" /\ NeedsPermits(m) => IsAdmitted(m, permits')
+  /\ \A i \in DOMAIN e.records : LET m == e.records[i][1] IN
+       (m \in e.gated) = (state'[m] = "ready" /\ NeedsPermits(m) /\ ~IsAdmitted(m, permits'))
+
 \* Each of e.records is <<message, state, fence, died, is in a ready list, in leases, in delayed, in dead, size, open,
 \* stopped, shielded, group>>.
 Agrees(e) ==
@@ -145,17 +173,19 @@ TraceInit ==
   /\ shielded = Given.shielded /\ ending = [m \in Messages |-> stopped[m] /\ shielded[m]]
   /\ due = None /\ asked = None /\ cancelled = None /\ fired = None /\ inHand = None
   /\ members = None /\ had = None /\ unrun = None /\ stops = 0
+  /\ permits = Given.permits
   /\ at = 1 /\ before = [state |-> Given.state, lane |-> Given.lane, timers |-> Given.timers]
 
 TraceNext ==
   /\ at <= Len(Events)
   /\ LET e == Events[at] IN
        /\ Step(e)
-       /\ Judges /\ e.isLast => Agrees(e)
+       /\ IF e.isLast THEN permits' = Permitted(e) ELSE UNCHANGED permits
+       /\ Judges /\ e.isLast => Agrees(e) /\ LimitsAgree(e)
        /\ before' = IF e.isLast THEN [state |-> state', lane |-> lane', timers |-> timers'] ELSE before
   /\ at' = at + 1
   /\ UNCHANGED <<outside, letters, unused>>
-TraceSpec == TraceInit /\ [][TraceNext]_<<coreVars, letters, fields, timers, trace>>
+TraceSpec == TraceInit /\ [][TraceNext]_<<coreVars, letters, fields, timers, permits, trace>>
 
 \* What a run starts with is a state of the specification; its steps keep these invariants.
 IsSpecified == \A m \in Messages : state[m] \in Queued \cup {"none", "buried", "held"}

@@ -43,6 +43,7 @@ _SPECIFIED = (
     keys.TIMERS,
     keys.COLLECTING,
     keys.PACES,
+    keys.LIMIT,
 )
 #: How far below a held number one may be missing.
 _FAR = 1000
@@ -57,6 +58,8 @@ class Event:
     fence: str = ""
     worker: str = ""
     lanes: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+    once: str = ""  #: under which it is remembered, if that is not its id
     group: str = ""  #: as it is stored
     timer: str = ""
     is_allowed: bool = True  #: by the times and numbers, which the specification does not have
@@ -139,8 +142,10 @@ def verb_of(call: Call, scripts: dict[str, Script]) -> Verb | None:
 def events_of(verb: Verb, mirror: Mirror) -> list[Event]:
     """The events of a call; `mirror` is the state before it. Raises NotSpecifiedError."""
     states = ((fields.get("state"), mirror.records.get(id_, {}).get("state")) for id_, fields in verb.changes())
-    if any(new and {new, old} & {"committing", "gated"} for new, old in states):
-        raise NotSpecifiedError("a large commit, or a limit")
+    if any(new and "committing" in (new, old) for new, old in states):
+        raise NotSpecifiedError("a large commit")
+    if any(keys.LIMIT + key in mirror.zsets for key in mirror.paused):
+        raise NotSpecifiedError("a paused limit")
     if verb.name in WITHOUT_EFFECT:
         return []
     try:
@@ -154,7 +159,7 @@ def _entered(verb: Verb, but: Iterable[str] = ()) -> list[Event]:
     """Messages that joined their lanes without being named in the call: of timers, schedules, and successors."""
     known = set(but)
     return [
-        Event("enter", message, lanes=tuple(keys.lane_keys(fields.get("lanes", ""))))
+        _keyed(Event("enter", message), fields.get("lanes", ""))
         for message, fields in verb.changes()
         if "seq" in fields and message not in known
     ]
@@ -173,10 +178,14 @@ def _fired(verb: Verb, mirror: Mirror) -> list[Event]:
         elif name == "HSET" and rest[0].startswith(keys.MESSAGE) and "seq" in rest and events:
             fields = dict(zip(rest[1::2], rest[2::2], strict=True))
             if events[-1].what == "lapse" and fields.get("state") == "waiting":
-                lanes = tuple(keys.lane_keys(fields.get("lanes", "")))
                 message = rest[0].removeprefix(keys.MESSAGE)
-                events[-1] = replace(events[-1], what="fire", message=message, lanes=lanes)
+                events[-1] = _keyed(replace(events[-1], what="fire", message=message), fields.get("lanes", ""))
     return events
+
+
+def _keyed(event: Event, stored: str) -> Event:
+    """With the keys of its message, as they are stored: those of its lanes, and those of its limits."""
+    return replace(event, lanes=tuple(dict.fromkeys(keys.lane_keys(stored))), limits=tuple(keys.limit_keys(stored)))
 
 
 def _numbered(message: str) -> tuple[str, int]:
@@ -250,30 +259,36 @@ def _unheld(verb: Verb, mirror: Mirror) -> list[tuple[int, Event]]:
 
 def _of_row(message: str, row: list[str], verb: Verb, mirror: Mirror, state: str, joined: set[str]) -> list[Event]:
     queue, _, scope, number, problem, group, after_run, stops, rate, stored_lanes = row
-    if rate or keys.LIMITED in stored_lanes:
-        raise NotSpecifiedError("an append with a rate or a limit")
+    if rate:
+        raise NotSpecifiedError("an append with a rate")
     if not queue:
         return [Event("remember", f"{scope}:{number}")]
-    if after_run == "1" and mirror.records.get(message, {}).get("state") in ("leased", "committing"):
+    is_seen = bool(scope) and mirror.has_seen(scope, int(number))
+    if after_run == "1" and not is_seen and mirror.records.get(message, {}).get("state") in ("leased", "committing"):
         raise NotSpecifiedError("a successor")
-    if scope and f"{scope}:{number}" != message:
-        raise NotSpecifiedError("an append that is remembered by another name")
+    once = f"{scope}:{number}" if scope else ""
+    if once not in ("", message) and verb.fixed["hold_ms"] != "0":
+        raise NotSpecifiedError("a gap in numbers that are not those of the ids")
     if not scope and group:
         raise NotSpecifiedError("an append with a group that is not remembered")
-    lanes = tuple(dict.fromkeys(keys.lane_keys(stored_lanes)))
-    is_new = message not in mirror.records and not (scope and mirror.has_seen(scope, int(number)))
+    keyed = _keyed(Event("hold", message, once=once), stored_lanes)
+    lanes = keyed.lanes
+    is_new = message not in mirror.records and not is_seen
     before = [_stop(key, mirror) for key in lanes] if stops == "1" and is_new and not problem else []
     if state == "held":
         if group:
             raise NotSpecifiedError("a held message of a group")
-        return [*before, Event("hold", message, lanes=lanes, is_allowed=_may_be_held(message, mirror))]
+        return [*before, replace(keyed, is_allowed=_may_be_held(message, mirror))]
     passes = scope and is_new and lanes and not problem and verb.fixed["hold_ms"] != "0"
     is_allowed = not (passes and _lower_held(message, mirror, joined))
     what = ("malformed" if scope else "unnumbered") if problem else "group" if group else "append" if scope else "enter"
-    return [*before, Event(what, message, lanes=lanes, group=group if what == "group" else "", is_allowed=is_allowed)]
+    joins = group if what == "group" else ""
+    return [*before, replace(keyed, what=what, group=joins, is_allowed=is_allowed)]
 
 
 def _stop(key: str, mirror: Mirror) -> Event:
+    if any(mirror.limits_of(each) for each in mirror.lane(key)[:1]):
+        raise NotSpecifiedError("a stop of a message with a limit")
     known = tuple(each for each in mirror.lane(key) if "unstoppable" in mirror.records.get(each, {}))
     return Event("stop", lanes=(key,), unstoppable=known)
 
@@ -368,7 +383,9 @@ def _sweep(verb: Verb, mirror: Mirror) -> list[Event]:
 def _reconcile(verb: Verb, mirror: Mirror) -> list[Event]:
     holder = verb.fixed["holder"]
     return [
-        Event("reconcile", each, worker=holder) for each, fields in verb.changes() if fields.get("state") == "ready"
+        Event("reconcile", each, worker=holder)
+        for each, fields in verb.changes()
+        if fields.get("state") == "ready" and mirror.records.get(each, {}).get("state") == "leased"
     ]
 
 

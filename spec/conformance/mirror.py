@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,8 @@ INDEXES = (keys.LEASES, keys.DELAYED, keys.DEAD)
 #: state, fence, died, whether it is in a ready list, in LEASES, in DELAYED and in DEAD; then size, whether it is open,
 #: stopped and shielded, and its group
 Abstract = tuple[str, str, int, bool, bool, bool, bool, int, bool, bool, bool, str]
+#: The messages of a limit by age: each with how many may run with it, and whether it has a permit.
+Line = list[tuple[str, int, bool]]
 #: Within this time of a moment, what Redis has done says whether it was before or after it.
 ABOUT_MS = 20.0
 
@@ -38,6 +40,9 @@ class Mirror:
     old: dict[str, Abstract] = field(default_factory=dict)
     old_lanes: dict[str, list[str]] = field(default_factory=dict)
     old_keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    old_limits: dict[str, tuple[str, ...]] = field(default_factory=dict)  #: of messages
+    old_permits: dict[str, list[str]] = field(default_factory=dict)  #: of limits
+    contested: set[str] = field(default_factory=set)  #: limits that commands have touched since the last call
     holders: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -58,13 +63,13 @@ class Mirror:
 
     def begin(self) -> None:
         self.old, self.old_lanes, self.old_keys, self.holders = {}, {}, {}, {}
-        self.old_timers = {}
+        self.old_timers, self.old_limits, self.old_permits = {}, {}, {}
 
     def forget(self) -> None:
-        self.changed, self.moved, self.timed = set(), set(), set()
+        self.changed, self.moved, self.timed, self.contested = set(), set(), set(), set()
 
-    def save(self, message: str, lanes: Sequence[str] = ()) -> None:
-        """Saves a message, the messages of its lanes, and so on, as they are now."""
+    def save(self, message: str, lanes: Sequence[str] = (), limits: Sequence[str] = ()) -> None:
+        """Saves a message, the messages of its lanes and limits, and so on, as they are now."""
         new = [message]
         while new:
             each = new.pop()
@@ -75,6 +80,14 @@ class Mirror:
             self.old_keys[each] = tuple(lanes if is_new else self.lanes_of(each))
             for key in self.old_keys[each]:
                 new += self.save_lane(key)
+            self.old_limits[each] = tuple(limits if is_new else self.limits_of(each))
+            for key in self.old_limits[each]:
+                new += self.save_limit(key)
+
+    def save_limit(self, key: str) -> list[str]:
+        if key not in self.old_permits:
+            self.old_permits[key] = [message for message, _, has_permit in self.line(key) if has_permit]
+        return [*self.zsets.get(keys.LIMIT + key, ())]
 
     def save_lane(self, key: str) -> list[str]:
         if key not in self.old_lanes:
@@ -86,6 +99,8 @@ class Mirror:
         indexes = [message in self.zsets[name] for name in INDEXES]
         state, queue = record.get("state", "none"), record.get("queue", "")
         queued = state == "ready" and message in self.queues[queue]  # an entry may be left over in another state
+        if state == "gated":  # which is ready for the core
+            state, queued = "ready", True
         died = record.get("died", "0")
         size = record.get("size", "1")
         fields = (
@@ -100,6 +115,22 @@ class Mirror:
 
     def lanes_of(self, message: str) -> list[str]:
         return keys.lane_keys(self.records.get(message, {}).get("lanes", ""))
+
+    def limits_of(self, message: str) -> list[str]:
+        return keys.limit_keys(self.records.get(message, {}).get("lanes", ""))
+
+    def contested_by(self, messages: Iterable[str]) -> set[str]:
+        """The limits that commands have touched, and those of these messages."""
+        return self.contested | {key for message in messages for key in self.limits_of(message)}
+
+    def line(self, key: str) -> Line:
+        found = self.zsets.get(keys.LIMIT + key, {})
+        by_age = sorted(found, key=lambda message: int(self.records[message]["seq"]))
+        return [(message, self._may_run(message, key), found[message] < 0) for message in by_age]
+
+    def _may_run(self, message: str, key: str) -> int:
+        lines = [each for each in self.records[message]["lanes"].split("\n") if each.startswith(keys.LIMITED)]
+        return next(int(line[1:].partition(" ")[0]) for line in lines if line.partition(" ")[2] == key)
 
     def head(self, message: str, now_ms: float) -> str:
         """The state of the message once it is first in all its lanes (Core.tla, heads)."""
@@ -159,6 +190,9 @@ class Mirror:
                     self.save(each)
             elif name.startswith(keys.MESSAGE):
                 self.save(name.removeprefix(keys.MESSAGE))
+            elif name.startswith(keys.LIMIT):
+                for each in self.save_limit(name.removeprefix(keys.LIMIT)):
+                    self.save(each)
             elif name in self.records:
                 self.save(name)
         method = getattr(self, f"_{verb.lower()}", None)
@@ -233,6 +267,8 @@ class Mirror:
     def _touch(self, zset: str, *members: str) -> None:
         if zset.startswith(keys.LANE):
             self.moved.add(zset.removeprefix(keys.LANE))
+        elif zset.startswith(keys.LIMIT):
+            self.contested.add(zset.removeprefix(keys.LIMIT))
         elif zset in INDEXES:
             self.changed.update(members)
         elif zset == keys.TIMERS:

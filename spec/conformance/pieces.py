@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from celery_lanes.protocol import keys
 from spec.conformance.events import Event
-from spec.conformance.mirror import Abstract, Mirror
+from spec.conformance.mirror import Abstract, Line, Mirror
 from spec.conformance.monitor import Call
 from spec.tlc import Answer, check
 
@@ -30,6 +30,8 @@ class Step:
     records: dict[str, Abstract] = field(default_factory=dict)
     lanes: dict[str, list[str]] = field(default_factory=dict)
     timers: dict[str, bool] = field(default_factory=dict)
+    limits: dict[str, Line] = field(default_factory=dict)
+    gated: tuple[str, ...] = ()
 
 
 class Piece:
@@ -44,18 +46,26 @@ class Piece:
         self.records: dict[str, Abstract] = {}
         self.lanes: dict[str, list[str]] = {}
         self.keys: dict[str, tuple[str, ...]] = {}
+        self.limits: dict[str, tuple[str, ...]] = {}
+        self.permits: dict[str, list[str]] = {}
         self.holders: dict[str, str] = {}
         self.heads = dict(mirror.heads)
         self.timers: dict[str, bool] = {}
         self.seen: dict[str, bool] = {}
+        self.onces: dict[str, str] = {}
         self.fences: defaultdict[str, set[int]] = defaultdict(set)
 
     def takes(self, events: Iterable[Event], max_deaths: int) -> bool:
-        """False if a message has other lanes than before, or a turn another limit: in TLA+ these are constant."""
-        known = self._mirror.old_keys
+        """False if a message has other keys than before, or a turn another limit: in TLA+ these are constant."""
         is_same = max_deaths == self.max_deaths or not self.steps
-        return is_same and all(
-            not each.lanes or set(known.get(each.message, each.lanes)) == set(each.lanes) for each in events
+        return is_same and all((not each.lanes and not each.limits) or self._is_as_before(each) for each in events)
+
+    def _is_as_before(self, event: Event) -> bool:
+        message, old = event.message, self._mirror
+        return (
+            set(old.old_keys.get(message, event.lanes)) == set(event.lanes)
+            and set(old.old_limits.get(message, event.limits)) == set(event.limits)
+            and self.onces.get(message, event.once) == event.once
         )
 
     def add(self, at: int, call: Call, events: Sequence[Event]) -> None:
@@ -74,20 +84,22 @@ class Piece:
                 mirror.save(message)
             events, covers = [Event("keep", kept=tuple(kept.items())), *events], ["keep", *covers]
         for message in mirror.changed:  # one that an unspecified call has added
-            if not mirror.old_keys.get(message):
+            if not mirror.old_keys.get(message) and not mirror.old_limits.get(message):
                 mirror.old_keys[message] = tuple(mirror.lanes_of(message))
+                mirror.old_limits[message] = tuple(mirror.limits_of(message))
         self._add_steps([Step(event, at, name) for event, name in zip(events, covers, strict=True)], at)
 
     def _save(self, events: Iterable[Event]) -> None:
         """The messages and lanes that the events concern, as they are before them."""
         for event in events:
             if event.what in _REMEMBERED:
-                self.seen.setdefault(event.message, self._has_seen(event.message))
+                self.onces[event.message] = event.once
+                self.seen.setdefault(event.message, self._has_seen(event.once or event.message))
             for key in event.lanes:
                 for each in self._mirror.save_lane(key):
                     self._mirror.save(each)
             if event.message:
-                self._mirror.save(event.message, event.lanes)
+                self._mirror.save(event.message, event.lanes, event.limits)
 
     def _add_steps(self, steps: list[Step], at: int) -> None:
         """With what Redis has after them. A call that changes nothing, and stands for no event, is not a step."""
@@ -95,11 +107,13 @@ class Piece:
         records = {message: mirror.abstract(message) for message in mirror.changed}
         lanes = {key: mirror.lane(key) for key in mirror.moved}
         timers = {timer: timer in mirror.zsets[keys.TIMERS] for timer in mirror.timed}
+        limits = {key: mirror.line(key) for key in mirror.contested_by(records)}
         is_same = all(mirror.old.get(each, GONE) == found for each, found in records.items())
-        if not steps and is_same and not lanes and not timers:
+        if not steps and is_same and not lanes and not timers and not limits:
             return
+        gated = tuple(each for each in records if mirror.records.get(each, {}).get("state") == "gated")
         last = (steps or [Step(Event("nothing"), at, "nothing")])[-1]
-        self.steps += [*steps[:-1], Step(last.event, at, last.covers, True, records, lanes, timers)]
+        self.steps += [*steps[:-1], Step(last.event, at, last.covers, True, records, lanes, timers, limits, gated)]
 
     def _leased_groups(self) -> list[str]:
         records = self._mirror.records.items()
@@ -132,7 +146,8 @@ class Piece:
             return f"stale {event.what}"
         if event.what == "unnumbered":
             return "malformed"
-        return "seen" if event.what in ("append", "group") and self._has_seen(event.message) else event.what
+        is_seen = event.what in ("append", "group") and self._has_seen(event.once or event.message)
+        return "seen" if is_seen else event.what
 
     def apply(self, call: Call) -> None:
         self._mirror.forget()
@@ -147,6 +162,7 @@ class Piece:
         mirror = self._mirror
         self.records, self.lanes = mirror.old, mirror.old_lanes
         self.keys, self.holders = mirror.old_keys, mirror.holders
+        self.limits, self.permits = mirror.old_limits, mirror.old_permits
         self.timers = mirror.old_timers
         return self
 
@@ -156,6 +172,7 @@ class Piece:
         piece = Piece(Mirror())
         piece.records, piece.lanes, piece.keys = dict(self.records), dict(self.lanes), self.keys
         piece.holders, piece.fences = self.holders, self.fences
+        piece.limits, piece.permits = self.limits, dict(self.permits)
         piece.seen, piece.max_deaths = dict(self.seen), self.max_deaths
         piece.heads, piece.timers = dict(self.heads), dict(self.timers)
         for step in self.steps:
@@ -165,6 +182,7 @@ class Piece:
             piece.lanes |= step.lanes
             piece.heads |= dict(step.event.kept)
             piece.timers |= step.timers
+            piece.permits |= {key: [name for name, _, has in line if has] for key, line in step.limits.items()}
             piece.seen |= {step.event.message: True} if step.event.what in _REMEMBERED else {}
         piece.steps = [step for step in self.steps[: stuck + 1] if step.at == at]
         return piece
@@ -176,6 +194,8 @@ class _Names:
     def __init__(self, piece: Piece) -> None:
         self.messages = sorted(piece.records)
         self.lanes = sorted({key for found in piece.keys.values() for key in found} | set(piece.lanes))
+        of_steps = {key for step in piece.steps for key in step.limits}
+        self.limits = sorted({key for found in piece.limits.values() for key in found} | {*piece.permits, *of_steps})
         self.timers = sorted(
             {*piece.timers, *(each for step in piece.steps for each in (step.event.timer, *step.timers))}
         )
@@ -206,6 +226,9 @@ class _Names:
 
     def lane(self, name: str) -> int:
         return self._lane[name]
+
+    def limit(self, name: str) -> int:
+        return self.limits.index(name) + 1
 
     def worker(self, name: str) -> int:
         return self._worker.get(name, 0)
@@ -245,6 +268,7 @@ def _module(piece: Piece, names: _Names) -> str:
         "shielded": _tuple(str(record[10]).upper() for record in of_messages),
         "group": _tuple(names.group(record[11]) for record in of_messages),
         "seen": _set(names.message(name) for name in names.messages if piece.seen.get(name)),
+        "permits": _tuple(_set(map(names.message, piece.permits.get(key, ()))) for key in names.limits),
         **{
             index: _set(names.message(name) for name in names.messages if piece.records[name][3 + i])
             for i, index in enumerate(_INDEXES)
@@ -252,9 +276,11 @@ def _module(piece: Piece, names: _Names) -> str:
     }
     events = ",\n".join(_event(step, names) for step in piece.steps)
     keys_of = _tuple(_set(map(names.lane, piece.keys.get(name, ()))) for name in names.messages)
+    limits_of = _tuple(_set(map(names.limit, piece.limits.get(name, ()))) for name in names.messages)
     begins = f"""---- MODULE Run ----
 EXTENDS Trace
 TheKeysOf == {keys_of}
+TheLimitsOf == {limits_of}
 TheStart == [{", ".join(f"{name} |-> {value}" for name, value in start.items())}]
 """
     # TLC looks for PlusCal first, in a time that is quadratic in the length of a line.
@@ -274,6 +300,7 @@ def _event(step: Step, names: _Names) -> str:
         for name, r in step.records.items()
         if names.message(name)
     )
+    limits = (_tuple([names.limit(key), _line(step.limits[key], names)]) for key in sorted(step.limits))
     lanes = (_tuple([names.lane(key), _tuple(map(names.message, found))]) for key, found in step.lanes.items())
     fields = {
         "what": f'"{event.what}"',
@@ -292,8 +319,14 @@ def _event(step: Step, names: _Names) -> str:
         "isLast": str(step.is_last).upper(),
         "records": _tuple(records),
         "lanes": _tuple(lanes),
+        "limits": _tuple(limits),
+        "gated": _set(names.message(name) for name in step.gated),
     }
     return f"[{', '.join(f'{name} |-> {value}' for name, value in fields.items())}]"
+
+
+def _line(line: Line, names: _Names) -> str:
+    return _tuple(_tuple([names.message(name), most, str(has_permit).upper()]) for name, most, has_permit in line)
 
 
 def _config(names: _Names, max_deaths: int, *, judges: bool) -> str:
@@ -302,6 +335,8 @@ def _config(names: _Names, max_deaths: int, *, judges: bool) -> str:
   Keys = {_range(names.lanes)}
   Workers = {_range(names.workers)}
   KeysOf <- TheKeysOf
+  LimitsOf <- TheLimitsOf
+  Permits = 0
   Given <- TheStart
   Events <- TheEvents
   Judges = {str(judges).upper()}

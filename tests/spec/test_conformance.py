@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from celery_lanes.embedded_server import Server
-from celery_lanes.protocol import Group, NewMessage, Paced, Shielded, Store, connect, keys, scripts
+from celery_lanes.protocol import Group, Limited, NewMessage, Paced, Shielded, Store, connect, keys, scripts
 from celery_lanes.protocol.verbs import Leased
 from chaos.simulation.world import World, steps
 from spec.conformance.judge import ACTIONS, Report, judge
@@ -172,6 +172,38 @@ def test_a_simulated_run_conforms_and_covers_the_refinements(judged: Callable[[S
     }
 
 
+def limited(number: int, *places: str, once: tuple[str, int] = ("shop", 0)) -> NewMessage:
+    return NewMessage(f"1:order:{number}", "q", f"body of {number}", list(places), (once[0], once[1] or number))
+
+
+def a_life_of_limits(store: Store) -> None:
+    """Messages that wait, keep and leave permits: of one limit, of two, and beside a lane."""
+    one, two = Limited("one", 1), Limited("two", 2)
+    store.append(
+        [limited(1, one), limited(2, one, two), limited(3, two), limited(4, two), limited(5, two), limited(6, "a", one)]
+    )
+    store.append([limited(7, "a", two), limited(1, one)])
+    first, third, fourth = leased(store, room=9)
+    store.release([(third.id, third.fence)], died=False)
+    store.retry(fourth.id, fourth.fence, delay_ms=-1, problem={"type": "E"})
+    store.sweep(lease_ms=LEASE_MS)
+    settle(store, first)
+    store.bury("1:order:3", {each.id: each for each in leased(store, room=9)}["1:order:3"].fence, {"type": "E"})
+    expire(store)
+    store.reconcile("me", [])
+    store.replay("1:order:3")
+    while runs := leased(store, room=9):
+        settle(store, *runs)
+    assert store.pending("q") == 0
+
+
+def test_calls_with_limits_conform(judged: Callable[[Scenario], Report]) -> None:
+    report = judged(a_life_of_limits)
+    assert report.divergence == ""
+    assert not report.not_specified
+    assert {"append", "seen", "lease", "release", "delay", "due", "bury", "expire", "replay"} <= set(report.covered)
+
+
 TALK = Group("talk", 60_000, 60_000, 5)
 
 
@@ -220,6 +252,24 @@ def start_within_the_interval_of_a_rate(store: Store) -> None:
     leased(store)
 
 
+def more_than_may_run(store: Store) -> None:
+    store.append([limited(number, Limited("x", 2)) for number in (1, 2, 3)])
+
+
+def one_that_waits_while_a_permit_is_free(store: Store) -> None:
+    store.append([limited(number, Limited("x", 1)) for number in (1, 2)])
+    settle(store, *leased(store))
+    leased(store)
+
+
+def an_older_one_that_comes_back(store: Store) -> None:
+    store.append([limited(number, Limited("x", 1)) for number in (1, 2, 3)])
+    (first,) = leased(store)
+    store.retry(first.id, first.fence, delay_ms=-1, problem={"type": "E"})
+    store.sweep(lease_ms=LEASE_MS)
+    settle(store, *leased(store))
+
+
 #: A guard of the scripts, what replaces it, a scenario that needs it, and the event that is then no step.
 FAULTS = [
     ("local was_set = redis.call('ZREM', TIMERS, timer)", "local was_set = 1", cancelled_timer, "cancel"),
@@ -228,6 +278,19 @@ FAULTS = [
     ("if state == 'ready' then take_back(id, 'ready') else give_back(id) end", "", stopped_run, "append 1:2"),
     ("and has_held(scope) and redis.call", "and false and redis.call", number_above_a_held_one, "append 1:4"),
     ("if first then hold_back(first) end", "", paused_lane, "pause"),
+    ("'(0') >= most then", "'(0') > most then", more_than_may_run, "append 1:order:3"),
+    (
+        "if keys.limits then leave_limits(id, keys.limits) end",
+        "",
+        one_that_waits_while_a_permit_is_free,
+        "settle 1:order:1",
+    ),
+    (
+        "number_of(redis.call('HGET', MESSAGE .. id, 'seq')) or now_us",
+        "now_us",
+        an_older_one_that_comes_back,
+        "settle 1:order:2",
+    ),
     ("started_ms + interval_ms > now_ms", "false", start_within_the_interval_of_a_rate, "lease 1:2"),
 ]
 
