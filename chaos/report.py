@@ -37,6 +37,7 @@ def _cells(evidence: Evidence, verdict: Judgement) -> dict[str, str]:
         "stops; updates that they ended": f"{verdict.stops}; {verdict.stopped}",
         "steps paid": str(verdict.steps),
         "additions; taken by a run in progress": f"{verdict.additions}; {verdict.taken}",
+        "orders; most at a time": _orders(verdict),
         "schedules fired": ", ".join(f"{name}: {count:,}" for name, count in verdict.fired.items()) or "–",
         "broadcasts; recipients": _broadcasts(evidence),
         "recovery after a kill, median; max": _recovery(verdict.recoveries_s),
@@ -55,6 +56,10 @@ def _timers(verdict: Judgement) -> str:
         return "–"
     p50, p99 = (late_s[int(len(late_s) * share)] for share in (0.5, 0.99))
     return f"{len(late_s):,}; {p50:.3f} s, {p99:.1f} s, {late_s[-1]:.1f} s"
+
+
+def _orders(verdict: Judgement) -> str:
+    return f"{verdict.orders}; " + (", ".join(f"{key} {most}" for key, most in verdict.at_a_time.items()) or "–")
 
 
 def _counts(counts: Counter[str]) -> str:
@@ -89,7 +94,7 @@ def excerpt(violation: Violation, evidence: Evidence) -> list[str]:
     lines: list[tuple[float, str]] = []
     updates = {update for update in violation.updates if update}
     for run in evidence.all_runs:
-        if run.update in updates:
+        if run.update in updates or run.id in updates:
             who = f"{run.message or f'update {run.update}'}, run {run.name}"
             lines.append((run.start_s, f"{who}: starts, on {' '.join(run.keys)}, fence {run.fence}"))
             lines += [(c.began_s, f"{who}: calls {c.number}, {c.outcome}") for c in run.calls.values()]

@@ -25,7 +25,7 @@ from chaos.faults import drills
 from chaos.faults.inject import FaultInjector
 from chaos.faults.plan import faults
 from chaos.faults.proxy import HOST, Link, Network
-from chaos.systems import bot, broadcast, recording, schedules, timers
+from chaos.systems import bot, broadcast, orders, recording, schedules, timers
 from chaos.systems.broadcast import BroadcastCommands
 from chaos.systems.definitions import System
 from chaos.systems.feed import Feed
@@ -92,6 +92,8 @@ class Chaos:
         feed.end()
         users.end_new()
         self.injector.end()
+        for shop in [*self.system.publishers][:1]:
+            self.processes.end_part(shop)  # the relay publishes what it leaves
         self._wait_until_calm()
         if operator:
             operator.end()
@@ -141,6 +143,7 @@ class Chaos:
             conversations=[asdict(each) for each in self.conversations],
             open_questions=self.open_questions,
             malformed=self.malformed,
+            orders=orders.committed(self.folder),
         ).save(self.folder)
 
     def _read_final_state(self, client: Redis) -> None:
@@ -197,7 +200,7 @@ def chaos(system: System, folder: Path) -> Iterator[Chaos]:
         ends.callback(lambda: injector.redis.stop())  # looked up late: the server may have been replaced
         aof_copy = AofCopy(folder / "redis", folder / AOF_COPY)
         recorder = Recorder(redis.port, folder / MONITOR)
-        samples = Samples(telegram, redis.port, system.pending)
+        samples = Samples(telegram, redis.port, lambda client: system.pending(client) + orders.unpublished(folder))
         aof_copy.start()
         recorder.start()
         samples.start()
@@ -241,6 +244,7 @@ def _environment(
         "LEASE_SECONDS": str(LEASE_S),
         "RETRY_BACKOFF": "0.2",
         recording.HISTORY: str(folder / HISTORY),
+        orders.DATABASE: str(folder / orders.FILE),
         bot.SLOWEST_S: str(system.slowest_s),
         **system.settings,
     }

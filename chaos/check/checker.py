@@ -13,7 +13,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from chaos.check import agents, broadcast, groups, order, recovery, repeated_messages, schedules, stale_calls, timers
+from chaos.check import (
+    agents,
+    broadcast,
+    groups,
+    order,
+    orders,
+    recovery,
+    repeated_messages,
+    schedules,
+    stale_calls,
+    timers,
+)
 from chaos.check.violation import Violation
 from chaos.evidence.records import Evidence
 from chaos.systems import poison
@@ -42,6 +53,8 @@ class Judgement:
     steps: int = 0  #: different steps that were paid
     additions: int = 0  #: that users sent to agents
     taken: int = 0  #: additions that a run in progress took
+    orders: int = 0  #: that the shop has committed
+    at_a_time: dict[str, int] = field(default_factory=dict)  #: of each limit, the most that ran
     timers_late_s: list[float] = field(default_factory=list)  #: of each timer that fired, sorted
     fired: dict[str, int] = field(default_factory=dict)  #: how many occurrences of each schedule
     recoveries_s: list[float] = field(default_factory=list)  #: one per kill that met an update in flight
@@ -77,6 +90,11 @@ def check(evidence: Evidence) -> Judgement:
             "questions not continued once": agents.wrong_questions(evidence),
             "additions not in one run": agents.wrong_additions(evidence),
             "effects after a stop": agents.after_stops(evidence),
+            "orders lost": orders.lost(evidence),
+            "orders not committed, or run again": orders.wrong(evidence),
+            "more at a time than a limit allows": orders.too_many(evidence),
+            "orders out of order": orders.out_of_order(evidence),
+            "orders before the time of their rate": orders.too_early(evidence),
         },
         updates=len(finished),
         runs=len(evidence.runs),
@@ -92,6 +110,8 @@ def check(evidence: Evidence) -> Judgement:
         additions=sum(len(each.additions) for each in evidence.conversations),
         taken=agents.taken(evidence),
         steps=len({effect.text for effect in evidence.effects if effect.text.startswith(f"{STEP} ")}),
+        orders=len(evidence.orders),
+        at_a_time=orders.most_at_a_time(evidence),
         timers_late_s=timers.lateness_s(evidence),
         fired={name: len(fired) for name, fired in schedules.fired_at(evidence).items()},
         recoveries_s=recovery.times_s(evidence),

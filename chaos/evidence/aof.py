@@ -68,8 +68,11 @@ def book_of(commands: Iterable[list[bytes]]) -> Book:
         if not arguments:
             continue
         key, verb = arguments[0], name.upper()
-        if key.startswith(_MESSAGE):
-            _moved(_message(key, _MESSAGE), verb, _fields(verb, arguments), current, book)
+        if verb in (b"DEL", b"UNLINK"):
+            for each in filter(lambda name: name.startswith(_MESSAGE), arguments):
+                current.pop(_message(each, _MESSAGE), None)
+        elif key.startswith(_MESSAGE):
+            _moved(_message(key, _MESSAGE), _fields(verb, arguments), current, book)
             if verb == b"HINCRBY" and arguments[1] == b"interrupted":
                 book.interrupted.add(_message(key, _MESSAGE))
         elif key.startswith(_JOURNAL) and verb == b"HSET":
@@ -77,11 +80,7 @@ def book_of(commands: Iterable[list[bytes]]) -> Book:
     return book
 
 
-def _moved(
-    message: MessageId, verb: bytes, fields: dict[bytes, bytes], current: dict[MessageId, Hold], book: Book
-) -> None:
-    if verb in (b"DEL", b"UNLINK"):
-        current.pop(message, None)
+def _moved(message: MessageId, fields: dict[bytes, bytes], current: dict[MessageId, Hold], book: Book) -> None:
     if b"stopped" in fields:
         book.stopped[message] = int(fields[b"stopped"])
     if b"fence" not in fields:

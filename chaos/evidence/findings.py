@@ -52,6 +52,7 @@ class Findings:
     conversations: list[dict[str, Any]] = field(default_factory=list)
     open_questions: list[str] = field(default_factory=list)
     malformed: list[int] = field(default_factory=list)  #: numbers of Telegram that no update has
+    orders: list[int] = field(default_factory=list)
 
     def save(self, folder: Path) -> None:
         (folder / FILE).write_text(json.dumps(asdict(self)))
@@ -96,6 +97,7 @@ def evidence(folder: Path) -> Evidence:
         main_broadcast=found.main_broadcast,
         conversations=conversations,
         open_questions=found.open_questions,
+        orders=found.orders,
         news=messages_of_broadcast(found.calls),
     )
 

@@ -152,6 +152,8 @@ class Evidence:
     #: Those of the agents, and the ids of the questions that were open at the end.
     conversations: Sequence[Conversation] = ()
     open_questions: Sequence[str] = ()
+    #: The numbers of those that the shop has committed.
+    orders: Sequence[int] = ()
     #: How many messages of the main broadcast each chat has got.
     news: Mapping[int, int] = field(default_factory=dict)
 

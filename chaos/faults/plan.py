@@ -13,6 +13,7 @@ OF_WORKERS = (
     *("cut_redis", "hole_redis", "lose_redis", "cut_telegram", "hole_telegram"),
 )
 OF_POLLERS = ("kill_all", "freeze", "stop", "cut_redis", "hole_redis", "cut_telegram", "hole_telegram")
+OF_PUBLISHERS = ("kill_all", "freeze", "stop", "cut_redis", "hole_redis", "lose_redis")
 OF_REDIS = ("kill", "freeze", "cut", "forget_scripts", "outage", "stop_frozen")
 OF_TELEGRAM = ("flood", "trouble", "lost_answers")
 OF_UPDATES = ("terminate",)
@@ -32,16 +33,27 @@ class PlannedFault:
 def faults(seed: int, system: System, every_s: float) -> Iterator[PlannedFault]:
     """Generates faults endlessly, one every `every_s` seconds on average."""
     chance = random.Random(seed)  # noqa: S311 - reproducible, not secret
-    weights = [6, 2, 6 if system.receives else 2, 2, 1, 1 if system.buried else 0, 1 if system.recipients else 0]
+    weights = {
+        "worker": 6,
+        "child": 2,
+        "poller": 6 if system.receives else 2,
+        "redis": 2,
+        "telegram": 1,
+        "update": 1 if system.buried else 0,
+        "broadcast": 1 if system.recipients else 0,
+        "publisher": 2 if system.publishers else 0,
+    }
     while True:
         pause_s = chance.uniform(0.3, 1.7) * every_s
-        match chance.choices(["worker", "child", "poller", "redis", "telegram", "update", "broadcast"], weights)[0]:
+        match chance.choices([*weights], [*weights.values()])[0]:
             case "worker":
                 what, target = chance.choice(OF_WORKERS), chance.choice(list(system.workers))
             case "child":
                 what, target = "kill_child", chance.choice(system.forking)
             case "poller":
                 what, target = chance.choice(OF_POLLERS), chance.choice(list(system.pollers))
+            case "publisher":
+                what, target = chance.choice(OF_PUBLISHERS), chance.choice(list(system.publishers))
             case "redis":
                 what, target = chance.choice(OF_REDIS), "redis"
             case "telegram":

@@ -16,6 +16,7 @@ from chaos.systems.broadcast import unreached
 from chatlanes.bot.stored import SESSION
 
 PYTHON = sys.executable
+SHOP = "chaos.systems.shop"
 _WORKER = ("worker", "-l", "INFO")
 
 
@@ -32,6 +33,8 @@ class System:
     order_by: str
     pollers: dict[str, list[str]]
     workers: dict[str, list[str]]
+    #: The shop and its relay (shop.py), the shop first; or none.
+    publishers: dict[str, list[str]]
     forking: tuple[str, ...]
     pending: Callable[[Redis], int]
     buried: Callable[[Redis], frozenset[int]] | None
@@ -55,7 +58,7 @@ class System:
 
     @property
     def parts(self) -> dict[str, list[str]]:
-        return {**self.pollers, **self.workers}
+        return {**self.pollers, **self.workers, **self.publishers}
 
 
 def _lane_worker(pool: str, concurrency: int) -> list[str]:
@@ -64,7 +67,7 @@ def _lane_worker(pool: str, concurrency: int) -> list[str]:
         "-m",
         "celery",
         "-A",
-        "chatlanes",
+        SHOP,
         *_WORKER,
         "-n",
         f"{pool}@chaos",
@@ -109,6 +112,10 @@ LANES = System(
         "prefork": _lane_worker("prefork", 4),
         "threads": _lane_worker("threads", 8),
         "gevent": _lane_worker("gevent", 20),
+    },
+    publishers={
+        "shop": [PYTHON, "-m", SHOP],
+        "relay": [PYTHON, "-m", "celery", "-A", SHOP, "lanes", "outbox"],
     },
     forking=("prefork",),
     pending=lambda client: Store(client).pending("updates") + _waiting_timers(client),
@@ -162,6 +169,7 @@ RECIPE = System(
     order_by="chat",
     pollers={"poller": [PYTHON, "-m", "chaos.systems.recipe"]},
     workers={f"queue{number}": _recipe_worker(number) for number in range(recipe.QUEUES)},
+    publishers={},
     forking=tuple(f"queue{number}" for number in range(recipe.QUEUES)),
     pending=_left_in_queues,
     buried=None,

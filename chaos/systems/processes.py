@@ -117,6 +117,11 @@ class Processes:
                 self.hung.append(f"{name} did not stop within {for_s:.0f} s while Redis was frozen")
                 self.kill_all(name)
 
+    def end_part(self, name: str) -> None:
+        """Kills the part for good."""
+        self.kill_all(name)
+        del self._processes[name]
+
     def stop_everything(self) -> None:
         for process in self._processes.values():
             process.terminate()

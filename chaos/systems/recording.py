@@ -33,15 +33,16 @@ class Caller(Protocol):
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """`update`: the one that it runs or belongs to; 0: none."""
+    """`ctx`: None if it makes no calls. `update`: the one that it runs or belongs to; 0: none."""
 
-    ctx: Caller
+    ctx: Caller | None
     update: int
     name: str
     fence: str | None
 
     def call(self, number: int, chat_id: int | None, text: str) -> None:
         """Sends the message `number` of this run."""
+        assert self.ctx is not None  # noqa: S101
         with self.calling(number):
             self.ctx.call("sendMessage", chat_id=chat_id, text=text)
 
@@ -65,7 +66,7 @@ class RecordedRun:
 
 
 @contextmanager
-def recorded(ctx: Caller, update: int, keys: Sequence[str], **more: Any) -> Iterator[RecordedRun]:
+def recorded(ctx: Caller | None, update: int, keys: Sequence[str], **more: Any) -> Iterator[RecordedRun]:
     """Records the start and the end of a run in the lanes of these keys."""
     run = RecordedRun(ctx, update, f"{os.getpid()}:{time.monotonic_ns()}", _fence())
     run.write("start", keys=list(keys), pid=os.getpid(), fence=run.fence, **more)
