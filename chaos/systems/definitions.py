@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from redis import Redis
 
 from celery_lanes.protocol import Store, keys
-from chaos.systems import agents, recipe, schedules
+from chaos.systems import agents, orders, recipe, schedules
 from chaos.systems.bot import HANDLED
 from chaos.systems.broadcast import unreached
 from chatlanes.bot.stored import SESSION
@@ -67,7 +67,7 @@ def _lane_worker(pool: str, concurrency: int) -> list[str]:
         "-m",
         "celery",
         "-A",
-        SHOP,
+        "chatlanes",
         *_WORKER,
         "-n",
         f"{pool}@chaos",
@@ -75,6 +75,8 @@ def _lane_worker(pool: str, concurrency: int) -> list[str]:
         pool,
         "-c",
         str(concurrency),
+        "-I",
+        orders.__name__,
     ]
 
 

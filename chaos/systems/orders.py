@@ -1,4 +1,4 @@
-"""The tasks of the shop of a chaos run (shop.py): their numbers, keys, and what its database has. Imports no app.
+"""The tasks of the shop of a chaos run (shop.py): what they do, their keys, and what its database has.
 
 Several of one transaction are added at once, so that they wait for permits. Numbers grow in the order of the calls.
 """
@@ -6,20 +6,32 @@ Several of one transaction are added at once, so that they wait for permits. Num
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
+from random import random
+
+from celery import shared_task
 
 import celery_lanes as lanes
 from celery_lanes.protocol import Limited, Paced
+from chaos.systems.recording import message_id, recorded
 
 KIND, DATABASE = "order", "CHAOS_SHOP"
-FILE = "shop.sqlite"
+FILE, QUEUE = "shop.sqlite", "updates.0"
 IN_A_TRANSACTION, EVERY_S = 8, 1.5
 LONGEST_RUN_S = 0.8
 #: The ms from one start to the next of the lane with a rate.
 RATE, INTERVAL_MS = "2/s", 500
 WAIT_S = 30.0
+
+
+@shared_task(name="chaos.order", queue=QUEUE)
+def order(number: int) -> None:
+    """Records its run, which takes some time."""
+    with recorded(None, 0, lane_keys(number), kind=KIND, message=message_id()):
+        time.sleep(random() * LONGEST_RUN_S)  # noqa: S311 - not secret
 
 
 def keys(number: int) -> list[str]:

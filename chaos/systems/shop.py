@@ -1,7 +1,7 @@
 """The shop of a chaos run: a program with a database and an outbox, whose tasks have limits and rates.
 
-`python -m chaos.systems.shop` adds tasks in transactions, of which some are rolled back, until it is killed. The
-workers (`-A chaos.systems.shop`) run the tasks of the shop, and the updates of the bot.
+`python -m chaos.systems.shop` adds tasks in transactions, of which some are rolled back, until it is killed. It has an
+app of its own; the workers of the bot run its tasks (orders.py).
 """
 
 from __future__ import annotations
@@ -9,18 +9,19 @@ from __future__ import annotations
 import os
 import time
 from itertools import count
-from random import random
 
+from celery import Celery
+from kombu import Queue
 from sqlalchemy import Column, Integer, MetaData, Table, create_engine, func, insert, select
 from sqlalchemy.orm import Session
 
 import celery_lanes as lanes
 from celery_lanes.sqlalchemy import Outbox
 from chaos.systems import orders
-from chaos.systems.recording import message_id, recorded
-from chatlanes.tasks.app import app
 
-QUEUE = "updates.0"
+app = Celery("shop", broker=os.environ.get("REDIS_URL"))
+lanes.install(app)
+app.conf.task_queues = [Queue(orders.QUEUE, queue_arguments=lanes.QUEUE_ARGUMENTS)]
 
 engine = create_engine(f"sqlite:///{os.environ.get(orders.DATABASE, '')}", connect_args={"timeout": orders.WAIT_S})
 metadata = MetaData()
@@ -28,19 +29,12 @@ placed = Table("orders", metadata, Column("number", Integer, primary_key=True))
 outbox = Outbox(app, engine, metadata)
 
 
-@app.task(name="chaos.order", queue=QUEUE)
-def order(number: int) -> None:
-    """Records its run, which takes some time."""
-    with recorded(None, 0, orders.lane_keys(number), kind=orders.KIND, message=message_id()):
-        time.sleep(random() * orders.LONGEST_RUN_S)  # noqa: S311 - not secret
-
-
 def place(first: int) -> None:
     with Session(engine) as session:
         for number in range(first, first + orders.IN_A_TRANSACTION):
             session.execute(insert(placed).values(number=number))
             named = {"task_id": f"1:{orders.KIND}:{number}", "headers": lanes.headers(orders.keys(number))}
-            outbox.add(order.s(number).set(**named), session)
+            outbox.add(orders.order.s(number).set(**named), session)
         if orders.is_rolled_back(first):
             session.rollback()
         else:
