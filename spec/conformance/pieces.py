@@ -365,8 +365,8 @@ def both_states(piece: Piece, stuck: int) -> list[str]:
         if expected:
             lines.append(f"  the specification {expected.get(name, 'not known')}")
     for key, line in step.limits.items():
-        found = {has: ", ".join(name for name, _, has_permit in line if has_permit is has) for has in (True, False)}
-        lines.append(f"limit {key} in Redis: permits of {found[True] or 'none'}; waiting: {found[False] or 'none'}")
+        held_by = {has: ", ".join(name for name, _, has_permit in line if has_permit is has) for has in (True, False)}
+        lines.append(f"limit {key} in Redis: permits of {held_by[True] or 'none'}; waiting: {held_by[False] or 'none'}")
     return lines if expected else [*lines, "The specification has no such step from the state before"]
 
 
