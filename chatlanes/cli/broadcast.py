@@ -198,17 +198,23 @@ def _added(lanes: BotContext, bot: str) -> list[Settings]:
 
 
 def broadcasts_of(lanes: BotContext, bot: str | None, id_: str | None) -> Broadcasts:
-    """Those of the bot. Without any token here, those of the bot that has a broadcast of this id; None: any id.
+    """Those of the bot. They need no token: without one in the settings, an added bot is found by its id, or by that
+    of its broadcast; None: any id.
 
     Raises CommandError.
     """
-    if bot is None and not lanes.bot_ids:
-        bot_ids = bots_with(lanes.client, id_ or "*")
-        if not bot_ids:
-            raise CommandError(f"there is no broadcast {id_}" if id_ else "there are no broadcasts")
-        if len(bot_ids) == 1:
-            return Broadcasts(lanes.client, bot_ids.pop())
-    return Broadcasts(lanes.client, settings_of(lanes, bot).bot_id)
+    if any(each.bot_token is not None and bot in (None, each.bot_name) for each in lanes.bots()):
+        return Broadcasts(lanes.client, settings_of(lanes, bot).bot_id)
+    bot_ids = bots_with(lanes.client, id_ or "*")
+    if bot is not None:
+        bot_ids = {each for each in bot_ids if str(each) == bot}
+    if len(bot_ids) == 1:
+        return Broadcasts(lanes.client, bot_ids.pop())
+    if bot_ids:
+        raise CommandError(
+            f"several bots have broadcasts: add --bot with one of {', '.join(map(str, sorted(bot_ids)))}"
+        )
+    raise CommandError(f"there is no broadcast {id_}" if id_ else "there are no broadcasts")
 
 
 def described(progress: BroadcastProgress, rate: float) -> list[str]:

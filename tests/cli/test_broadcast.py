@@ -13,6 +13,7 @@ from chatlanes.broadcasts import Broadcasts, Call, Reason, keys
 from chatlanes.broadcasts.broadcast import missed_line
 from chatlanes.cli.context import BotContext
 from chatlanes.settings import Settings
+from chatlanes.updates.added_bots import new_key
 from tests.cli.conftest import Cli
 from tests.support import ROOT
 
@@ -115,9 +116,21 @@ def test_without_a_token_a_broadcast_is_found_by_its_id(cli: Cli) -> None:
     assert cli.said("broadcast", "status", "b2")[0] == "b2  paused"
     assert cli.said("broadcast", "report", "b2") == ["every chat was reached so far"]
     # And the others say what they need
-    for command in (("status",), ("resume", "b2"), ("cancel", "b2")):
+    for command in (("resume", "b2"), ("cancel", "b2")):
         assert "a broadcast needs the token of its bot" in cli.text("broadcast", *command)
+    assert cli.said("broadcast", "status") == ["several bots have broadcasts: add --bot with one of 1, 2"]
+    assert cli.said("broadcast", "status", "--bot", "2")[1].startswith("b2  paused")
     assert cli.said("broadcast", "status", "b9") == ["there is no broadcast b9"]
+
+
+def test_an_added_bot_is_no_reason_to_ask_for_a_token(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BotContext, "bots", lambda _: (Settings(bots_key=new_key(), _env_file=None),))
+    monkeypatch.setattr(BotContext, "bot_ids", {7: "7"})
+    stored(cli, 7, "b7")
+    assert cli.said("broadcast", "pause", "b7") == ["paused b7"]
+    assert cli.said("broadcast", "status", "b7")[0] == "b7  paused"
+    assert cli.said("broadcast", "report", "b7") == ["every chat was reached so far"]
+    assert cli.said("broadcast", "status")[1].startswith("b7  paused")
 
 
 def test_without_a_token_the_broadcasts_of_the_only_bot_are_listed(cli: Cli) -> None:
