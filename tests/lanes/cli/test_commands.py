@@ -135,6 +135,21 @@ def test_check_and_losses(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     assert said("acknowledge-loss") == "there is no loss to acknowledge\n"
 
 
+@pytest.mark.parametrize(
+    ("broker", "place"),
+    [
+        ("redis+socket:///nowhere/redis.sock?virtual_host=2", "/nowhere/redis.sock"),
+        ("redis://:secret@[::1]:1/0", "[::1]:1"),
+        ("redis://127.0.0.1:1", "127.0.0.1:1"),
+    ],
+)
+def test_a_command_names_the_server_that_does_not_answer(broker: str, place: str) -> None:
+    with Celery("shop", broker=broker, set_as_current=False) as app:
+        celery_lanes.install(app)
+        ran = CliRunner().invoke(lanes, ["status"], obj=SimpleNamespace(app=app))
+    assert (ran.exit_code, ran.stderr.startswith(f"Redis at {place} does not answer: ")) == (1, True), ran.output
+
+
 def test_no_help_mentions_another_package(said: Said) -> None:
     def leaves(command: click.Command, path: tuple[str, ...], app: object) -> Iterator[tuple[str, ...]]:
         yield path

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
-from redis import Redis
+from redis import Redis, UnixDomainSocketConnection
 from redis._parsers import _RESP2Parser
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
@@ -186,3 +187,20 @@ def test_an_unreachable_server_is_not_waited_for() -> None:
 def test_a_script_load_error_is_raised_unchanged(store: Store) -> None:
     missing = Command(script("begin"), ["EVALSHA", "0" * 40, 0])
     assert isinstance(store.ask(missing)[0], NoScriptError)
+
+
+@pytest.mark.parametrize(
+    ("query", "database"), [("", 0), ("?virtual_host=2", 2), ("?virtual_host=/2", 2), ("?health_check_interval=9", 0)]
+)
+def test_a_unix_socket_has_the_database_that_celery_uses(query: str, database: int, tmp_path: Path) -> None:
+    url = f"redis+socket://{tmp_path}/redis.sock{query}"
+    with connect(url) as client:
+        assert client.connection_pool.connection_class is UnixDomainSocketConnection
+        assert client.connection_pool.connection_kwargs["path"] == f"{tmp_path}/redis.sock"
+        assert client.connection_pool.connection_kwargs.get("db", 0) == database
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1/abc", "rediss://127.0.0.1/1/2", "sentinel://127.0.0.1/abc"])
+def test_a_database_that_is_not_a_number_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"'(abc|1/2)' is not a database of Redis: use a number"):
+        connect(url, master="main")

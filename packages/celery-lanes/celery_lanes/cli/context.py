@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property, wraps
 from importlib import import_module
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import click
 from redis import Redis
 from redis.exceptions import RedisError
 
-from celery_lanes.cli.formatting import visible
+from celery_lanes.cli.formatting import address, visible
 from celery_lanes.cli.group import Group, filled
 from celery_lanes.errors import LanesError, complaint
 from celery_lanes.monitoring import inspection
@@ -98,7 +98,10 @@ class Context:
         """The address of Redis, without its password."""
         connection = self.app.connection_for_write()
         nodes = [urlsplit(url) for url in connection.alt or [connection.as_uri(include_password=True)]]
-        return ", ".join(f"{node.hostname}:{node.port or connection.default_port}" for node in nodes)
+        port = connection.get_transport_cls().default_port
+        return ", ".join(
+            address(unquote(node.hostname), node.port or port) if node.hostname else node.path for node in nodes
+        )
 
     def no_answer(self, error: RedisError) -> str:
         """The sentence for a Redis that does not answer."""

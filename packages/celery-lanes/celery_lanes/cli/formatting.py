@@ -52,6 +52,11 @@ def capturing() -> Iterator[list[str]]:
         _CAPTURED.reset(token)
 
 
+def address(host: str, port: int) -> str:
+    """As in a URL: an address of IPv6 has brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def age(seconds: float | None) -> str:
     """`0.3 s`, `12 s`, `4 min`, `3 h`, `2 d`; a dash for None."""
     if seconds is None:

@@ -1,8 +1,8 @@
 """Clients and connections to Redis, for everything except the channels of kombu.
 
 Guarantees that a client never retries by itself (redis-py 8 retries ten times, and a fetch must not run twice), and
-that a command fails after `timeout_s` without an answer. Accepts `redis://`, `rediss://`, `unix://` and `sentinel://`
-URLs as Celery does.
+that a command fails after `timeout_s` without an answer. Accepts `redis://`, `rediss://`, `redis+socket://`, `unix://`
+and `sentinel://` URLs as Celery does.
 
 On a PipelinedConnection the answers of some commands are not awaited. Guarantees that answers match their commands, and
 that any error closes the connection, because an answer may be half read. redis-py connects (TLS, passwords, Sentinel);
@@ -11,6 +11,7 @@ then codec.py reads and writes, with hiredis in a fifth of the CPU time.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,8 +65,11 @@ def connect(
     if url.startswith("sentinel://"):
         return _through_sentinel(url, master, options, client_class)
     if url.startswith("redis+socket://"):
-        url = "unix://" + url.removeprefix("redis+socket://")
+        # Celery names the database virtual_host, redis-py db.
+        url = "unix://" + re.sub("([?&])virtual_host=/?", r"\1db=", url.removeprefix("redis+socket://"))
         del options["socket_keepalive"]
+    elif not url.startswith("unix://"):
+        _database(urlsplit(url).path)  # redis-py would use database 0 instead of one that is not a number
     return client_class.from_url(url, **options, **(ssl or {}))
 
 
@@ -87,18 +91,25 @@ def _through_sentinel(url: str, master: str | None, options: dict[str, Any], cli
     if not master:
         raise ValueError("a sentinel:// URL needs the name of the master that Sentinel watches")
     nodes = [urlsplit(part) for part in url.split(";")]
-    path = nodes[-1].path.strip("/")
     found = next((node for node in nodes if node.password), nodes[0])
     sentinel = Sentinel(
         [(node.hostname or "127.0.0.1", node.port or DEFAULT_SENTINEL_PORT) for node in nodes],
         sentinel_kwargs=options,
         username=found.username or None,
         password=found.password,
-        db=int(path or 0),
+        db=_database(nodes[-1].path),
         **options,
     )
     client: Redis = sentinel.master_for(master, redis_class=client_class)
     return client
+
+
+def _database(path: str) -> int:
+    """Raises ValueError."""
+    name = path.strip("/")
+    if not re.fullmatch("[0-9]*", name):
+        raise ValueError(f"{name!r} is not a database of Redis: use a number")
+    return int(name or 0)
 
 
 class Fate(Enum):
