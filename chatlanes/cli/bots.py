@@ -43,7 +43,7 @@ def remove(lanes: BotContext, bot_id: int, drop: bool) -> None:
     """Remove the bot with this id: it is polled no more, and none of its updates is run."""
     try:
         is_there = added_bots.remove(bot_id, drop=drop, settings=_settings(lanes))
-    except SettingsError as error:
+    except (added_bots.AddError, SettingsError) as error:
         raise CommandError(str(error)) from None
     if not is_there and not drop:
         raise CommandError(f"there is no added bot {bot_id}: `chatlanes lanes bots list` shows all")

@@ -17,7 +17,7 @@ import click
 
 from celery_lanes.cli.context import CommandError, command
 from celery_lanes.cli.formatting import age, bar, echo, moment, number, table
-from celery_lanes.cli.group import Group
+from celery_lanes.cli.group import FiniteRange, Group
 from chatlanes.bot.broadcasting import session_chats
 from chatlanes.bot.loader import load_bot
 from chatlanes.broadcasts import (
@@ -70,7 +70,7 @@ _id = click.argument("id_", metavar="ID")
 @click.option("--parse-mode", help="The `parse_mode` of the call: HTML or MarkdownV2.")
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="Another parameter; a VALUE may be JSON.")
 @click.option("--handler", metavar="MODULE:FUNCTION", help="Instead of a method: a function that is run with each ctx.")
-@click.option("--rate", type=click.FloatRange(0.1, 1000), help="Recipients per second, instead of BROADCAST_RATE.")
+@click.option("--rate", type=FiniteRange(0.1, 1000), help="Recipients per second, instead of BROADCAST_RATE.")
 @click.option(
     "--paid", is_flag=True, help="Pass allow_paid_broadcast: rates above 30, for which Telegram charges Stars."
 )

@@ -156,3 +156,10 @@ def test_the_error_of_a_recipient_does_not_reach_the_terminal(cli: Cli) -> None:
     for options in ([], ["--csv"]):
         shown = cli.said("broadcast", "report", "b", *options)[1]
         assert r"ValueError: no\u001b[2J\u202e\ud800 all is well" in shown
+
+
+@pytest.mark.usefixtures("with_token")
+def test_arguments_that_no_broadcast_has_are_refused(cli: Cli) -> None:
+    for command in ("status", "cancel", "report"):
+        assert r"'\udcff' is not UTF-8 text" in cli.text("broadcast", command, os.fsdecode(b"\xff"))
+    assert "nan is not a finite number" in cli.text("broadcast", "start", "--rate", "nan", *SAYS_HI)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -14,10 +15,10 @@ from click.testing import CliRunner
 from kombu import Queue
 
 import celery_lanes
-from celery_lanes.cli import lanes, status
+from celery_lanes.cli import lanes, metrics, status
 from celery_lanes.cli.context import CommandError
 from celery_lanes.cli.run import act, run
-from celery_lanes.protocol import Limited, NewMessage, Rate
+from celery_lanes.protocol import Limited, NewMessage, Rate, keys
 from celery_lanes.transport.publish import timer_of
 from tests.lanes.test_vocabulary import FOREIGN
 
@@ -148,6 +149,79 @@ def test_a_command_names_the_server_that_does_not_answer(broker: str, place: str
         celery_lanes.install(app)
         ran = CliRunner().invoke(lanes, ["status"], obj=SimpleNamespace(app=app))
     assert (ran.exit_code, ran.stderr.startswith(f"Redis at {place} does not answer: ")) == (1, True), ran.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("dead", "show"),
+        ("dead", "replay", "m1"),
+        ("resume", "queue"),
+        ("timers", "cancel"),
+        ("adopt",),
+        ("move-out", "mail", "--to"),
+        ("dead", "list", "--group"),
+    ],
+)
+def test_an_argument_that_is_not_utf8_is_refused(said: Said, arguments: tuple[str, ...]) -> None:
+    assert r"'\udcff\udcfe' is not UTF-8 text" in said(*arguments, os.fsdecode(b"\xff\xfe"), code=2)
+
+
+@pytest.mark.parametrize("key", ["a\nb", "customer:\x00", "x" * 257, "\N{GREEK SMALL LETTER PI}" * 129, "\udcff"])
+@pytest.mark.parametrize(
+    "arguments", [("lane",), ("pause", "lane"), ("resume", "lane"), ("timers", "list", "--lane")], ids=" ".join
+)
+def test_a_key_that_no_message_can_have_is_refused(said: Said, arguments: tuple[str, ...], key: str) -> None:
+    assert "is not a lane key: use a text of 1 to 256 bytes" in said(*arguments, key, code=2)
+
+
+@pytest.mark.parametrize("every", ["nan", "inf", "1e400", "1e300"])
+def test_a_pause_that_never_ends_is_refused(said: Said, every: str) -> None:
+    assert "Invalid value for '--every'" in said("status", "--watch", "--every", every, code=2)
+
+
+def test_metrics_say_where_they_listen(app: Celery, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    for host in ("a..b", "x" * 64):
+        assert said("metrics", "--port", "0", "--host", host, code=1).startswith(f"cannot listen on {host}:0: ")
+    monkeypatch.setattr(metrics, "_serve", lambda *_: SimpleNamespace(server_port=9808, shutdown=lambda: None))
+    monkeypatch.setattr(metrics.signal, "sigwait", lambda _: None)
+    monkeypatch.setattr(metrics.signal, "pthread_sigmask", lambda *_: None)
+    assert said("metrics", "--host", "::1") == "metrics at http://[::1]:9808/metrics\n"
+
+
+def test_a_limit_of_any_size_lists_all_timers(app: Celery, said: Said) -> None:
+    assert said("timers", "list", "--limit", "9" * 30) == "no timer is set\n"
+    app.lanes.store.schedule(NewMessage("2b5c", "orders.0", STORED, ["customer:9"]), *timer_of("2b5c"), in_ms=60_000)
+    assert "2b5c" in said("timers", "list", "--limit", "9" * 30)
+
+
+def test_a_key_of_redis_that_is_no_queue_is_refused(app: Celery, said: Said) -> None:
+    app.lanes.store.client.hset("orders", "id", "7")
+    assert said("adopt", "orders", code=1) == "'orders' cannot be a queue of Redis: name an ordinary one\n"
+    # And an error of Redis is not called an outage
+    app.lanes.store.client.set(keys.DEAD, "")
+    assert " answers with an error: WRONGTYPE" in said("dead", "list", code=1)
+
+
+@pytest.mark.parametrize(
+    ("broker", "why"),
+    [
+        ("garbage", "Redis URL must specify one of the following schemes"),
+        ("http://x", "No such transport: http"),
+        ("amqp://localhost", "Redis URL must specify one of the following schemes"),
+        ("memory://", "Redis URL must specify one of the following schemes"),
+        ("redis://127.0.0.1:99999/0", "Port out of range 0-65535"),
+        ("redis://127.0.0.1:1/abc", "'abc' is not a database of Redis: use a number"),
+        ("sentinel://127.0.0.1:1", "a sentinel:// URL needs the name of the master that Sentinel watches"),
+    ],
+)
+@pytest.mark.parametrize("command", [("status", "--now"), ("check",), ("adopt", "celery"), ("acknowledge-loss",)])
+def test_a_broker_that_is_not_redis_is_one_sentence(broker: str, why: str, command: tuple[str, ...]) -> None:
+    with Celery("shop", broker=broker, set_as_current=False) as app:
+        celery_lanes.install(app)
+        ran = CliRunner().invoke(lanes, command, obj=SimpleNamespace(app=app))
+    sentence = f"the broker of this app must be Redis, such as redis://127.0.0.1:6379/0: {why}"
+    assert (ran.exit_code, ran.stderr.startswith(sentence), ran.output.count("\n")) == (1, True, 1), ran.output
 
 
 def test_no_help_mentions_another_package(said: Said) -> None:

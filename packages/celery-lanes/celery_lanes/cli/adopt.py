@@ -49,6 +49,7 @@ def adopt(
     moved.
     """
     lanes.app.loader.import_default_modules()
+    _check_ordinary(lanes, queue)
     if to is not None:
         _check_lane_queue(lanes, to)
     adoption = Adoption(lanes.app, queue, Wanted(lane, tasks, to))
@@ -79,6 +80,11 @@ def _check_lane_queue(lanes: Context, queue: str) -> None:
     known = [name for _, name in lanes.queues]
     if queue not in known:
         raise CommandError(f"there is no lane queue {queue}: the queues are {', '.join(known)}")
+
+
+def _check_ordinary(lanes: Context, queue: str) -> None:
+    if not queue or lanes.client.type(queue) not in (b"none", b"list"):
+        raise CommandError(f"{queue!r} cannot be a queue of Redis: name an ordinary one")
 
 
 def _put_back(adoption: Adoption, *, unacked: bool, dry: bool) -> None:
@@ -139,8 +145,7 @@ def move_out(lanes: Context, queue: str, to: str) -> None:
     _check_lane_queue(lanes, queue)
     if to in [name for _, name in lanes.queues]:
         raise CommandError(f"{to} is a lane queue: name an ordinary one")
-    if not to or lanes.client.type(to) not in (b"none", b"list"):
-        raise CommandError(f"{to!r} cannot be a queue of Redis: name an ordinary one")
+    _check_ordinary(lanes, to)
     departure = Departure(lanes.app, queue, to)
     departure.run()
     echo(f"moved: {number(departure.moved + departure.timers)} from {queue} to {to}")

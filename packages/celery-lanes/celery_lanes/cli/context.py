@@ -16,14 +16,14 @@ from urllib.parse import unquote, urlsplit
 
 import click
 from redis import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from celery_lanes.cli.formatting import address, visible
 from celery_lanes.cli.group import Group, filled
-from celery_lanes.errors import LanesError, complaint
+from celery_lanes.errors import LanesError, PublishRefused, complaint
 from celery_lanes.monitoring import inspection
 from celery_lanes.monitoring.inspection import Record
-from celery_lanes.protocol import Store, StoredTimer, keys
+from celery_lanes.protocol import Store, StoredTimer, check_lanes, keys
 from celery_lanes.protocol.keys import group_of
 from celery_lanes.transport.transport import LANES_ARGUMENT
 from celery_lanes.words import NEUTRAL, Words
@@ -89,6 +89,15 @@ class Context:
         store: Store = self.app.lanes.store
         return store
 
+    def check_broker(self) -> None:
+        """Raises CommandError for a broker URL that no client can be made of."""
+        try:
+            _ = self.store
+        except (ValueError, KeyError) as error:  # of urllib, kombu, redis-py and connection.py
+            raise CommandError(
+                f"the broker of this app must be Redis, such as redis://127.0.0.1:6379/0: {error.args[0]}"
+            ) from None
+
     @property
     def client(self) -> Redis:
         return self.store.client
@@ -104,8 +113,9 @@ class Context:
         )
 
     def no_answer(self, error: RedisError) -> str:
-        """The sentence for a Redis that does not answer."""
-        return f"Redis at {self.place} does not answer: {complaint(error).rstrip('.')}."
+        """The sentence for a Redis that does not answer, or answers with an error."""
+        answer = "answers with an error" if isinstance(error, ResponseError) else "does not answer"
+        return f"Redis at {self.place} {answer}: {complaint(error).rstrip('.')}."
 
     def say(self, sentence: str) -> None:
         """Print a line of a command that runs on."""
@@ -220,7 +230,9 @@ def command(
     def decorate(function: Callable[..., Any]) -> click.Command:
         @wraps(function)
         def run(ctx: click.Context, **arguments: Any) -> None:
+            _check_texts(arguments)
             try:
+                ctx.obj.check_broker()
                 function(ctx.obj, **arguments)
             except RedisError as error:
                 raise NoAnswerError(ctx.obj.no_answer(error)) from None
@@ -232,6 +244,14 @@ def command(
         return made
 
     return decorate
+
+
+def _check_texts(arguments: Mapping[str, Any]) -> None:
+    """Raises UsageError for an argument that is not UTF-8: no key, id or queue is."""
+    for value in arguments.values():
+        for text in value if isinstance(value, tuple) else (value,):
+            if isinstance(text, str) and re.search("[\ud800-\udfff]", text):
+                raise click.UsageError(f"{text!r} is not UTF-8 text")
 
 
 # -- selecting messages by lane and group
@@ -269,9 +289,16 @@ class OfLane(click.Command):
 
 
 def _lane(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not value.strip():
+    if value is None:
+        return None
+    if not value.strip():
         raise click.BadParameter("it is empty")
-    return None if value is None else ctx.obj.checked_lane(value)
+    lane: str = ctx.obj.checked_lane(value)
+    try:
+        check_lanes([lane])
+    except PublishRefused as error:
+        raise click.BadParameter(error.message) from None
+    return lane
 
 
 lane_argument = click.argument("lane", metavar="{lane}", callback=_lane)

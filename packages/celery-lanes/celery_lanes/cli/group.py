@@ -1,10 +1,12 @@
-"""Command groups whose texts are filled in with the words of an app."""
+"""Command groups whose texts are filled in with the words of an app, and a type of their options."""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
 import click
 
@@ -20,6 +22,16 @@ class Group(click.Group):
         names = self.list_commands(ctx)
         with formatter.section("Commands"):
             formatter.write_dl([(name, self.commands[name].get_short_help_str(limit=1000)) for name in names])
+
+
+class FiniteRange(click.FloatRange):
+    """A range of numbers that has neither NaN, which click accepts in any, nor infinity."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number", param, ctx)
+        return number
 
 
 def filled(command: click.Command, words: Words) -> click.Command:

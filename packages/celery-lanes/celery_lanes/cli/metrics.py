@@ -23,6 +23,7 @@ except ModuleNotFoundError:  # `metrics` says so
 from redis.exceptions import RedisError
 
 from celery_lanes.cli.context import CommandError, Context, command
+from celery_lanes.cli.formatting import address
 from celery_lanes.leases import RECOVERY, RUN, WAIT
 from celery_lanes.monitoring import inspection
 from celery_lanes.monitoring.inspection import Histogram
@@ -98,7 +99,7 @@ def metrics(lanes: Context, host: str, port: int) -> None:
     # Blocked before the server starts its threads, so that none of them receives these signals.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     server = _serve(host, port, registry)
-    lanes.say(f"metrics at http://{host}:{server.server_port}/metrics")
+    lanes.say(f"metrics at http://{address(host, server.server_port)}/metrics")
     signal.sigwait({signal.SIGTERM, signal.SIGINT})
     server.shutdown()
 
@@ -106,8 +107,9 @@ def metrics(lanes: Context, host: str, port: int) -> None:
 def _serve(host: str, port: int, registry: CollectorRegistry) -> Any:
     try:
         server, _ = start_http_server(port, host, registry)
-    except OSError as error:
-        raise CommandError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+    except (OSError, UnicodeError) as error:  # UnicodeError: not a name of a host
+        reason = getattr(error, "strerror", None) or error
+        raise CommandError(f"cannot listen on {address(host, port)}: {reason}") from None
     return server
 
 

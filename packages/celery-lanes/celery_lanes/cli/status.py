@@ -16,6 +16,7 @@ import click
 
 from celery_lanes.cli.context import Context, command
 from celery_lanes.cli.formatting import age, bar, duration, echo, moment, number, table
+from celery_lanes.cli.group import FiniteRange
 from celery_lanes.leases import RUN, WAIT
 from celery_lanes.monitoring import inspection
 from celery_lanes.monitoring.inspection import Histogram, Record, WaitingTimers
@@ -125,7 +126,7 @@ def overview(
 @click.option(
     "--every",
     "every_s",
-    type=click.FloatRange(0.2),
+    type=FiniteRange(0.2, 86_400),
     default=2.0,
     show_default=True,
     help="Seconds between two updates of --watch.",

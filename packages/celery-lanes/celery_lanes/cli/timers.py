@@ -67,7 +67,7 @@ def _found(lanes: Context, lane: str | None, group: str | None, limit: int) -> t
     wanted(lanes, None, group)
     if lane is None and group is None:
         count: Any = lanes.client.zcard(keys.TIMERS)
-        return lanes.store.next_timers(0, limit), count
+        return lanes.store.next_timers(0, min(limit, count + 1)), count
     if lane is None:
         matching = lanes.timers_of_group(group or "")
     else:
