@@ -78,6 +78,7 @@ def entry_of(signature: Any) -> tuple[Any, str]:
     task_id = options.get("task_id") or id_of(headers)
     stored = {**signature, "options": {**options, "headers": headers, "task_id": task_id}}
     try:
+        envelope.check_headers(headers)
         return app.AsyncResult(task_id), json.dumps(stored)
     except (TypeError, ValueError) as error:
         raise PublishRefused(f"an outbox stores JSON, and {signature.task} has something else: {error}") from error

@@ -6,6 +6,7 @@ import base64
 import json
 from typing import Any
 
+import orjson
 import pytest
 from celery import Celery, chain, group
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from kombu.transport.virtual import Channel
 
 import celery_lanes as lanes
-from celery_lanes.protocol import envelope
+from celery_lanes.protocol import envelope, plain_codec
 from tests.support.lab_app import LANE_QUEUES, build
 
 LANE = {"deadline_s": 1.0, "failed": 0, "died": 0, "replayed_s": None}
@@ -101,6 +102,20 @@ def test_chains_groups_chords_and_links_are_preserved(published: Published) -> N
         for message in published.messages:
             out = unpacked(envelope.pack(message), message["headers"]["id"])
             assert with_plain_body(out) == with_plain_body(as_handed_out(message))
+
+
+@pytest.mark.parametrize("dumps", [orjson.dumps, plain_codec.dumps], ids=["orjson", "plain"])
+def test_half_a_surrogate_pair_is_preserved_in_arguments(
+    published: Published, monkeypatch: pytest.MonkeyPatch, dumps: Any
+) -> None:
+    monkeypatch.setattr(envelope, "dumps", dumps)
+    run, outs = published.app.tasks["run"], []
+    for signature in (run.s("\ud800"), run.s(gate="\udfff")):
+        message = published.one(signature)
+        outs.append(unpacked(envelope.pack(message), message["headers"]["id"]))
+    assert [json.loads(out["body"])[:2] for out in outs] == [[["\ud800"], {}], [[], {"gate": "\udfff"}]]
+    assert outs[0]["headers"]["argsrepr"] == r"('\ud800',)"
+    assert outs[1]["headers"]["kwargsrepr"] == r"{'gate': '\udfff'}"
 
 
 def test_a_binary_body_stays_base64(published: Published) -> None:

@@ -166,6 +166,7 @@ def test_mistakes_are_raised_in_the_transaction(bank: Bank) -> None:
         (bank.charge.s(None), "needs it"),
         (bank.charge.s(9).set(**pool), "'celery' is an ordinary queue"),
         (bank.charge.s(9, total=object()), "an outbox stores JSON, and charge has something else"),
+        (bank.charge.s(9).set(headers={"note": "\ud800"}), "charge has something else: str is not valid UTF-8"),
     ]
     with Session(bank.engine) as session:
         for signature, sentence in wrong:

@@ -1,8 +1,8 @@
 """The stored form of a Celery message, without the fields that have the same value in most messages.
 
 Guarantees that `unpack(pack(m))` equals `m` except for the delivery tag, the priority (a lane has its own order), the
-number of retries and the headers that only concern the lanes; the omitted fields are added back. A stored message is
-one line of JSON, and then the body as text.
+number of retries, the headers that only concern the lanes, and half surrogate pairs in the reprs of arguments; the
+omitted fields are added back. A stored message is one line of JSON, and then the body as text.
 """
 
 from __future__ import annotations
@@ -83,7 +83,22 @@ def pack(message: dict[str, Any]) -> bytes:
     body, is_binary = _as_text(message["body"], properties.get("body_encoding"))
     if is_binary:
         envelope["binary"] = True
-    return dumps(envelope, option=OPT_NON_STR_KEYS) + b"\n" + body
+    return _line(envelope) + b"\n" + body
+
+
+def check_headers(headers: dict[str, Any]) -> None:
+    """Raises TypeError for headers that `pack` refuses."""
+    _line({"headers": headers})
+
+
+def _line(envelope: dict[str, Any]) -> bytes:
+    try:
+        return dumps(envelope, option=OPT_NON_STR_KEYS)
+    except TypeError:  # half a surrogate pair in an argument, which Celery's repr does not escape, or no JSON at all
+        headers = envelope["headers"]
+        texts = {name: headers[name] for name in ("argsrepr", "kwargsrepr") if isinstance(headers.get(name), str)}
+        escaped = {name: text.encode(errors="backslashreplace").decode() for name, text in texts.items()}
+        return dumps({**envelope, "headers": {**headers, **escaped}}, option=OPT_NON_STR_KEYS)
 
 
 def pack_task(task: str, argsrepr: str, body: bytes, **headers: str) -> bytes:
