@@ -16,6 +16,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from celery_lanes.protocol import Store
+from chatlanes.broadcasts import Feeder
 from chatlanes.poller.bot_api import Telegram, TelegramTroubleError, TokenRefusedError
 from chatlanes.settings import Settings, checks, load
 from chatlanes.settings.bots import AddedBot
@@ -81,8 +83,8 @@ def remove(bot: int | str, *, drop: bool = False, settings: Settings | None = No
 
     Args:
         bot: Its id, or its token.
-        drop: Its waiting updates are settled unrun, and so are its timers when they are due. By default they are kept,
-            and run when the bot is added again.
+        drop: Its waiting updates are settled unrun, and so are its timers when they are due. Its broadcasts are
+            cancelled. By default all of them are kept, and continue when the bot is added again.
         settings: Those of the deployment; by default from the environment and `.env`.
 
     Raises:
@@ -101,6 +103,8 @@ def remove(bot: int | str, *, drop: bool = False, settings: Settings | None = No
         is_there = stored is not None and (known is not None or not _is_removed(bot_id, stored))
         if is_there or drop:
             registry.remove(bot_id, drop=drop)
+        if drop:  # if the process dies before this, their next feeders cancel them
+            Feeder(Store(registry.client), AddedBot.removed(settings, bot_id)).cancel_all()
     if known is not None and settings.webhook_url:
         _delete_webhook(known)
     return is_there

@@ -124,6 +124,11 @@ class Feeder:
             self.start(id_)  # it ends the broadcast
         return cancelled
 
+    def cancel_all(self) -> None:
+        """Cancel each broadcast that has not ended."""
+        for each in self.broadcasts.all():
+            self.cancel(each.id)
+
     def feed(self, id_: str) -> int | None:
         """Feed the recipients that are due. Returns the ms until the next run; None: the broadcast needs none."""
         try:

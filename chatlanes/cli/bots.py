@@ -37,7 +37,9 @@ def add(lanes: BotContext, path: str | None) -> None:
 @command("remove", bots)
 @click.argument("bot_id", metavar="ID", type=int)
 @click.option(
-    "--drop", is_flag=True, help="Settle its waiting updates unrun. Default: keep them until it is added again."
+    "--drop",
+    is_flag=True,
+    help="Settle its waiting updates unrun, and cancel its broadcasts. Default: keep them until it is added again.",
 )
 def remove(lanes: BotContext, bot_id: int, drop: bool) -> None:
     """Remove the bot with this id: it is polled no more, and none of its updates is run."""
@@ -48,7 +50,8 @@ def remove(lanes: BotContext, bot_id: int, drop: bool) -> None:
     if not is_there and not drop:
         raise CommandError(f"there is no added bot {bot_id}: `chatlanes lanes bots list` shows all")
     click.echo(
-        f"removed bot {bot_id}; its waiting updates are " + ("dropped" if drop else "kept, in case it is added again")
+        f"removed bot {bot_id}; its waiting updates are "
+        + ("dropped, and its broadcasts cancelled" if drop else "kept, in case it is added again")
     )
 
 

@@ -227,8 +227,8 @@ def described(progress: BroadcastProgress, rate: float) -> list[str]:
         f"{bar(progress.share, BAR)} {progress.share:6.1%}  {number(progress.done)} of {number(progress.total)}",
     ]
     if progress.state == "running":
-        left_s = (progress.total - progress.done) / (rate or progress.rate)
-        lines.append(f"{rate:.1f} per second, {age(left_s)} left")
+        left = f", {age((progress.total - progress.done) / rate)} left" if rate else ""
+        lines.append(f"{rate:.1f} per second{left}")
     elif progress.ended_ms:
         lines.append(f"ended {moment(progress.ended_ms)} after {age((progress.ended_ms - progress.started_ms) / 1000)}")
     lines += [f"{number(count):>10}  {reason}" for reason, count in progress.counts.items() if count]

@@ -83,6 +83,11 @@ class AddedBot(BotSettings):
         }
         return cls.model_construct(**{**dict(settings), **own, **names})
 
+    @classmethod
+    def removed(cls, settings: Settings, bot_id: int) -> "AddedBot":
+        """The settings of a bot that was removed: without a token, for the steps that call no method."""
+        return cls.of(settings, f"{bot_id}:", "")
+
     def own_name(self) -> str | None:
         """The bot's username in lower case; None if it is not known."""
         return self.username.lower() or None

@@ -40,6 +40,7 @@ class AddedBots:
 
     def __init__(self, settings: Settings, load: Callable[[Settings], object]) -> None:
         """Raises SettingsError."""
+        self.settings = settings
         self._registry = Registry.connect(settings)
         self._load = load
         self._lock = Lock()

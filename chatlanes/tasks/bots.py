@@ -24,6 +24,7 @@ from chatlanes.bot.session import SessionPlan, check_order
 from chatlanes.bot.timers import TimerPlan
 from chatlanes.logs.process import give_up
 from chatlanes.settings import Settings, SettingsError
+from chatlanes.settings.bots import AddedBot
 from chatlanes.settings.checks import NO_COLLECT
 from chatlanes.settings.imports import BotImportError, ImportPathError
 from chatlanes.tasks.settings import settings
@@ -141,6 +142,13 @@ class Bots:
             return "", False
         known = self._added.of(int(bot_id))
         return known.why, known.is_removed
+
+    def removed(self, message_id: str) -> Settings | None:
+        """The settings of the bot of the message, if it was removed with its waiting updates."""
+        _, is_removed = self.unserved(message_id)
+        if self._added is None or not is_removed:
+            return None
+        return AddedBot.removed(self._added.settings, int(message_id.partition(":")[0]))
 
 
 @cache

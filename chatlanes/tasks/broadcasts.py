@@ -35,23 +35,29 @@ FEED_AGAIN_AFTER_S = 5.0
 
 @app.task(name=FEED_TASK, bind=True, base=lanes.LaneTask, max_retries=None)
 def feed_broadcast(self: lanes.LaneTask, of: str) -> None:
-    """Feed one broadcast, `<bot id>:<broadcast id>`, and set the timer for the next time."""
+    """Feed one broadcast, `<bot id>:<broadcast id>`, and set the timer for the next time. If its bot was removed with
+    its waiting updates, it is cancelled.
+    """
     delivery = delivery_of(self.request, app.lanes)
     served = bots().of(of)
-    if served is None:
+    settings = served.settings if served else bots().removed(of)
+    if settings is None:
         end_unserved(of, delivery)
         return
     if delivery is None:
         raise ValueError(f"broadcast {of} cannot be fed here: it has no lane")
     id_ = of.partition(":")[2]
     try:
-        in_ms = Feeder(app.lanes.store, served.settings).feed(id_)
+        feeder = Feeder(app.lanes.store, settings)
+        if served is None:
+            feeder.cancel_all()
+        in_ms = feeder.feed(id_)
     except lanes.RedisAway:
         raise
     except Exception as error:
         logger.exception("broadcast %s: could not be fed; it is tried again in %.0f s", of, FEED_AGAIN_AFTER_S)
         park(delivery, FEED_AGAIN_AFTER_S, error)
-    commit(delivery, [] if in_ms is None else [feed_again(served.settings, id_, in_ms)])
+    commit(delivery, [] if in_ms is None else [feed_again(settings, id_, in_ms)])
 
 
 class RecipientResult(NamedTuple):

@@ -123,7 +123,7 @@ class Registry:
 
     def __init__(self, client: Redis, settings: Settings) -> None:
         """Raises SettingsError."""
-        self._client = client
+        self.client = client
         self._settings = settings
         self.seals = Seals(settings)
 
@@ -132,18 +132,18 @@ class Registry:
         return cls(connect_to(settings, ANSWER_WITHIN_S), settings)
 
     def close(self) -> None:
-        self._client.close()
+        self.client.close()
 
     def changes(self) -> bytes:
-        found: Any = self._client.get(CHANGES)
+        found: Any = self.client.get(CHANGES)
         return found or b""
 
     def stored(self, bot_id: int) -> bytes | None:
-        found: Any = self._client.hget(ADDED, str(bot_id))
+        found: Any = self.client.hget(ADDED, str(bot_id))
         return found
 
     def all_stored(self) -> dict[int, bytes]:
-        found: Any = self._client.hgetall(ADDED)
+        found: Any = self.client.hgetall(ADDED)
         return {int(bot_id): record for bot_id, record in sorted(found.items(), key=lambda each: int(each[0]))}
 
     def records(self) -> dict[int, BotRecord]:
@@ -166,7 +166,7 @@ class Registry:
                 step.hset(ADDED, str(bot_id), replace(record, token=self.seals.seal(token)).encode())
                 step.incr(CHANGES)
 
-        self._client.transaction(seal, ADDED)
+        self.client.transaction(seal, ADDED)
 
     def remove(self, bot_id: int, *, drop: bool) -> None:
         """Without `drop` nothing is stored of it any more, and its updates are kept."""
@@ -176,7 +176,7 @@ class Registry:
             self._change(lambda step: step.hdel(ADDED, str(bot_id)))
 
     def _change(self, write: Any) -> None:
-        with self._client.pipeline(transaction=True) as step:
+        with self.client.pipeline(transaction=True) as step:
             write(step)
             step.incr(CHANGES)
             step.execute()

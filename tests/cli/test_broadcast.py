@@ -163,3 +163,8 @@ def test_arguments_that_no_broadcast_has_are_refused(cli: Cli) -> None:
     for command in ("status", "cancel", "report"):
         assert r"'\udcff' is not UTF-8 text" in cli.text("broadcast", command, os.fsdecode(b"\xff"))
     assert "nan is not a finite number" in cli.text("broadcast", "start", "--rate", "nan", *SAYS_HI)
+
+
+def test_the_time_left_is_only_shown_while_the_broadcast_proceeds(cli: Cli) -> None:
+    stored(cli, 1, "b")
+    assert cli.said("broadcast", "status", "b")[2] == "0.0 per second"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -14,8 +15,11 @@ import pytest
 import chatlanes.bots
 from bench.load.many_bots import ManyBots
 from celery_lanes.embedded_server import free_port
+from celery_lanes.protocol import Store
+from chatlanes.broadcasts import Call, Feeder
 from chatlanes.settings import load, secret_from
-from chatlanes.updates.added_bots import ADDED, CHANGES, new_key
+from chatlanes.settings.bots import AddedBot
+from chatlanes.updates.added_bots import ADDED, CHANGES, Registry, new_key
 from tests.pipeline.conftest import MakePipeline
 from tests.support.outside import outside
 from tests.support.pipeline import Pipeline, message
@@ -134,6 +138,49 @@ def test_drop_settles_what_waits_unrun(deployment: Deployment) -> None:
     assert [each.id for each in chatlanes.bots.list(settings=load(deployment.environment, None))] == [7002]
     deployment.add(ONE)
     until(lambda: deployment.is_polled(7001))
+
+
+def test_drop_cancels_the_broadcasts_of_the_bot(deployment: Deployment) -> None:
+    # Given a broadcast that runs, and a paused one
+    deployment.add(ONE)
+    deployment.pipeline.worker("threads", 4)
+    feeder = Feeder(Store(deployment.pipeline.redis), AddedBot.of(load(deployment.environment, None), ONE, ""))
+    for id_ in ("runs", "waits"):
+        feeder.broadcasts.store(id_, Call("sendMessage", {"text": "hi"}), range(1, 201), 20)
+    feeder.broadcasts.set_state("waits", "paused", only_from=("stored",))
+    feeder.broadcasts.enlist("waits")
+    feeder.start("runs")
+    until(lambda: feeder.broadcasts.progress("runs").done >= 10)
+    # When the bot is removed with its updates
+    deployment.remove(7001, drop=True)
+    # Then both end, and their recipients are counted
+    until(lambda: all(each.ended_ms for each in feeder.broadcasts.all()))
+    found = {each.id: each for each in feeder.broadcasts.all()}
+    assert {each.state for each in found.values()} == {"cancelled"}
+    assert found["runs"].counts["sent"] == len(deployment.answers(7001))
+    assert found["runs"].counts["sent"] + found["runs"].counts["dropped"] == 200
+    assert found["waits"].counts == {"dropped": 200}
+    # And nothing is left of them, also after the bot is added again
+    deployment.add(ONE)
+    until(lambda: deployment.pipeline.pending() == 0 and feeder.resume("runs") is False)
+    assert found["runs"].counts["sent"] == len(deployment.answers(7001))
+
+
+def test_a_feeder_cancels_the_broadcast_of_a_removed_bot(deployment: Deployment) -> None:
+    # Given a broadcast of a bot, and a command that died after it had removed the bot
+    deployment.add(ONE)
+    settings = load(deployment.environment, None)
+    feeder = Feeder(Store(deployment.pipeline.redis), AddedBot.of(settings, ONE, ""))
+    feeder.broadcasts.store("b1", Call("sendMessage", {"text": "hi"}), range(1, 201), 20)
+    feeder.start("b1")
+    with closing(Registry.connect(settings)) as registry:
+        registry.remove(7001, drop=True)
+    # When a worker starts
+    deployment.pipeline.worker("threads", 4)
+    # Then the broadcast ends
+    until(lambda: feeder.broadcasts.progress("b1").ended_ms > 0)
+    assert feeder.broadcasts.progress("b1").state == "cancelled"
+    assert feeder.broadcasts.progress("b1").counts == {"dropped": 200}
 
 
 @pytest.mark.first_only
