@@ -76,7 +76,11 @@ def test_a_port_asked_for_and_in_use_is_one_sentence(taken_port: int) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    ["--chats 0", "--rate -1", "--workers 0", "--concurrency 0", "--log-level loud", "--port-redis 99999", "--data ."],
+    [
+        *("--chats 0", "--workers 0", "--concurrency 0", "--concurrency 99999999999999999999"),
+        *("--rate -1", "--rate nan", "--rate inf"),
+        *("--log-level loud", "--port-redis 99999", "--data ."),
+    ],
 )
 def test_an_impossible_option_is_refused(arguments: str, tmp_path: Path) -> None:
     """A number of slots or a level that Celery refuses would end the workers later, when everything else runs."""
@@ -119,6 +123,12 @@ def test_the_folder_for_data_ignores_itself_in_git(tmp_path: Path, monkeypatch: 
     Path("mine").mkdir()
     hide_from_git(Path("mine"))
     assert not list(Path("mine").iterdir())
+
+
+@pytest.mark.parametrize("folder", ["/proc", "/proc/x"])
+def test_a_folder_for_data_that_takes_no_files_is_one_sentence(folder: str) -> None:
+    with pytest.raises(StartError, match=f"--data {folder} cannot be used: "):
+        hide_from_git(Path(folder))
 
 
 ANSWERS = {"total": 1200, "in_order": True, "out_of_order": 0, "duplicates": 0}

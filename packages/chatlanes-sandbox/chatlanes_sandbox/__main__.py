@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from celery_lanes.cli.group import FiniteRange
 from chatlanes.settings.running_sandbox import DATA
 from chatlanes_sandbox.plan import FLOWER_PORT, REDIS_PORT, SIMULATOR_PORT, TOUR, USUAL_RATE
 from chatlanes_sandbox.simulator.__main__ import simulator
@@ -13,6 +14,7 @@ from chatlanes_sandbox.simulator.__main__ import simulator
 _POOLS = ("prefork", "threads", "gevent", "solo")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _COUNT = click.IntRange(1)
+_PROCESSES = click.IntRange(1, 10_000)
 _PORT = click.IntRange(1, 65_535)
 _DEFAULT_PORT = "Default: {}, or the next free one."
 
@@ -26,7 +28,7 @@ _DEFAULT_PORT = "Default: {}, or the next free one."
 @click.option("--reload", is_flag=True, help="Restart the workers when a Python file of this folder changes.")
 @click.option(
     "--workers",
-    type=_COUNT,
+    type=_PROCESSES,
     metavar="N",
     help="Default: 2, so that one continues when the other is killed; 1 with BOT_TOKEN.",
 )
@@ -35,7 +37,7 @@ _DEFAULT_PORT = "Default: {}, or the next free one."
 )
 @click.option(
     "--concurrency",
-    type=_COUNT,
+    type=_PROCESSES,
     metavar="N",
     help="Slots of a worker. Default: the processors, divided among the workers.",
 )
@@ -48,7 +50,7 @@ _DEFAULT_PORT = "Default: {}, or the next free one."
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(0),
+    type=FiniteRange(0),
     metavar="N",
     help=f"Without BOT_TOKEN: simulated updates per second. Default: {USUAL_RATE:g}; 0 with a bot of your own.",
 )

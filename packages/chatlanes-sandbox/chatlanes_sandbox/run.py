@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from redis.exceptions import RedisError
@@ -130,12 +131,19 @@ def suggest(paths: Sequence[str]) -> None:
 
 
 def hide_from_git(folder: Path) -> None:
-    """Make the folder, with a `.gitignore` of everything in it. A folder that the user made gets none."""
-    is_ours = not folder.exists() or folder == DATA
-    folder.mkdir(parents=True, exist_ok=True)
+    """Make the folder, with a `.gitignore` of everything in it. A folder that the user made gets none.
+
+    Raises StartError if no file can be written there.
+    """
     ignored = folder / ".gitignore"
-    if is_ours and not ignored.exists():
-        ignored.write_text("*\n")
+    try:
+        is_ours = not folder.exists() or folder == DATA
+        folder.mkdir(parents=True, exist_ok=True)
+        if is_ours and not ignored.exists():
+            ignored.write_text("*\n")
+        TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise StartError(f"--data {folder} cannot be used: {error.strerror or error}") from error
 
 
 def start_redis(plan: Plan, settings: Settings, started: ExitStack) -> Server | None:
