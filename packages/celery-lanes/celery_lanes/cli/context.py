@@ -114,8 +114,10 @@ class Context:
 
     def no_answer(self, error: RedisError) -> str:
         """The sentence for a Redis that does not answer, or answers with an error."""
-        answer = "answers with an error" if isinstance(error, ResponseError) else "does not answer"
-        return f"Redis at {self.place} {answer}: {complaint(error).rstrip('.')}."
+        why = complaint(error).rstrip(".")
+        if isinstance(error, ResponseError):
+            return f"Redis at {self.place} answers with an error: {why}."
+        return f"Redis at {self.place} does not answer: {why}."
 
     def say(self, sentence: str) -> None:
         """Print a line of a command that runs on."""
