@@ -166,19 +166,22 @@ def _entered(verb: Verb, but: Iterable[str] = ()) -> list[Event]:
 
 
 def _fired(verb: Verb, mirror: Mirror) -> list[Event]:
-    """Timers that were removed because they are due, each with the message that has joined its lanes next."""
-    events: list[Event] = []
+    """Timers that were removed because they are due, each with the message that has joined its lanes next. One that is
+    put back, because the script cannot read it, stays set.
+    """
+    events, named = list[Event](), {row[0] for row in verb.rows}
     due_ms = dict(mirror.zsets[keys.TIMERS])
     now_ms = next((float(each[3]) for each in verb.inner if each[:2] == ["ZRANGEBYSCORE", keys.TIMERS]), 0.0)
     for name, *rest in verb.inner:
         if name == "ZADD" and rest[0] == keys.TIMERS:
             due_ms[rest[2]] = float(rest[1])
+            events = [each for each in events if (each.what, each.timer) != ("lapse", rest[2])]
         elif name == "ZREM" and rest[0] == keys.TIMERS and now_ms:
             events += [Event("lapse", timer=timer, is_allowed=due_ms.get(timer, 0.0) <= now_ms) for timer in rest[1:]]
         elif name == "HSET" and rest[0].startswith(keys.MESSAGE) and "seq" in rest and events:
             fields = dict(zip(rest[1::2], rest[2::2], strict=True))
-            if events[-1].what == "lapse" and fields.get("state") == "waiting":
-                message = rest[0].removeprefix(keys.MESSAGE)
+            message = rest[0].removeprefix(keys.MESSAGE)
+            if events[-1].what == "lapse" and fields.get("state") == "waiting" and message not in named:
                 events[-1] = _keyed(replace(events[-1], what="fire", message=message), fields.get("lanes", ""))
     return events
 
