@@ -191,11 +191,13 @@ class LanesMachine(RuleBasedStateMachine):
     """The verbs as rules, each on the server and on the model."""
 
     client: Redis
+    stores: list[Store]
 
     @initialize()
     def start(self) -> None:
         self.client.flushall()
         self.store = Store(self.client)
+        self.stores.append(self.store)
         self.model = Model()
         self.highest = 10
         self.bells: set[str] = set()
@@ -956,7 +958,7 @@ def test_any_sequence_of_verbs_with_a_key_prefix(any_server: Server) -> None:
 def run_sequences(client: Redis, examples: int) -> None:
     number = int(os.environ.get("STATE_MACHINE_SEED", random.randrange(2**32)))
     print(f"STATE_MACHINE_SEED={number}")  # pytest shows it when the test fails
-    machine = seed(number)(type("LanesMachine", (LanesMachine,), {"client": client}))
+    machine = seed(number)(type("LanesMachine", (LanesMachine,), {"client": client, "stores": []}))
     run_state_machine_as_test(
         machine,
         settings=settings(
@@ -970,3 +972,5 @@ def run_sequences(client: Redis, examples: int) -> None:
             phases=PHASES,
         ),
     )
+    for store in machine.stores:  # hypothesis does not end each machine that it has begun
+        store.close()

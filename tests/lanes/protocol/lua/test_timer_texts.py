@@ -84,7 +84,7 @@ def test_a_release_reads_the_earlier_versions(store: Store) -> None:
 def test_a_timer_of_a_newer_version_waits_for_its_release(client: Redis, store: Store) -> None:
     # Given due timers of two releases
     with release(SECOND):
-        schedule(store, "newer")
+        schedule(store, "newer", in_ms=-2_000)
     with release(FIRST):
         schedule(store, "own")
         before = client.get(keys.TIMER + OWNER)
@@ -112,6 +112,18 @@ def test_a_timer_of_a_newer_version_waits_for_its_release(client: Redis, store: 
         assert store.sweep(LEASE_MS).postponed == 0
         assert bodies(store) == {"7:newer": STORED}
     assert not client.exists(keys.TIMERS, keys.TIMER + OWNER)
+
+
+def test_a_timer_of_another_app_is_left_to_its_workers_for_a_second(client: Redis, store: Store) -> None:
+    with release(SECOND):
+        schedule(store, "theirs", in_ms=0)
+    before = client.get(keys.TIMER + OWNER), client.zscore(keys.TIMERS, keys.timer(OWNER, "theirs"))
+    with release(FIRST):
+        assert store.sweep(LEASE_MS).postponed == 0
+    assert (client.get(keys.TIMER + OWNER), client.zscore(keys.TIMERS, keys.timer(OWNER, "theirs"))) == before
+    with release(SECOND):
+        store.sweep(LEASE_MS)
+        assert bodies(store) == {"7:theirs": STORED}
 
 
 def test_many_timers_of_a_newer_version_do_not_keep_others_from_firing(client: Redis, store: Store) -> None:

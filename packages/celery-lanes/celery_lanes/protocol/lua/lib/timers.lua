@@ -130,10 +130,17 @@ local function assign_timer(timer, to, id, queue, lanes, stored)
   count('scheduled', -1) -- it is not another one
 end
 
--- A timer that another release packed is stored again, and due again after this time: a worker of that release may be
--- running, and fires it then.
-local POSTPONED_MS = 5000
+-- A timer that another release or another app packed is left to its own workers. If they do not fire it within a second,
+-- it is due again after this time, so that it keeps no others waiting.
+local LEFT_MS, POSTPONED_MS = 1000, 5000
 step.postponed = 0
+
+local function leave_to_others(timer, owner, name, fields)
+  add_record(owner, name, fields)
+  if now_ms - redis.call('ZSCORE', TIMERS, timer) < LEFT_MS then return end
+  redis.call('ZADD', TIMERS, due_in(POSTPONED_MS), timer)
+  step.postponed = step.postponed + 1
+end
 
 -- Due timers join their lanes, in the order of their times. Those of tasks with an eta may be successors.
 local function fire(due)
@@ -148,13 +155,12 @@ local function fire(due)
   for owner, each in pairs(names) do taken[owner] = take_timers(owner, each) end
   for _, timer in ipairs(due) do
     local owner, name = owner_and_name(timer)
-    redis.call('ZREM', TIMERS, timer)
     local fields = owner and taken[owner][name]
     local id, queue, lanes, stored = timer_of(owner, fields)
-    if fields and fields[TIMER_FIELDS] and not id then
-      add_record(owner, name, fields)
-      redis.call('ZADD', TIMERS, due_in(POSTPONED_MS), timer)
-      step.postponed = step.postponed + 1
+    local is_readable = id or not (fields and fields[TIMER_FIELDS])
+    if is_readable then redis.call('ZREM', TIMERS, timer) end
+    if not is_readable then
+      leave_to_others(timer, owner, name, fields)
     elseif id and add_message(id, queue, lanes, stored) then
       fired = fired + 1
     elseif timer == 'task ' .. (id or '') .. '\neta' and set_successor(id, queue, lanes, stored) then
