@@ -99,7 +99,7 @@ check: install
 bot-api: install
 	$(BIN)/python -m tests.telegram.source
 
-# Makes single changes to the code that decides order and leases, and reports which test notices each. Takes an hour;
+# Makes single changes to the code that decides order and leases, and reports which test notices each. Takes ten minutes;
 # ARGS="fence renewal" for the changes with these words in their names; ARGS="--conformance" judges those of scripts by
 # a simulated run, in minutes.
 mutants: install

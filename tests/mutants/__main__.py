@@ -4,13 +4,15 @@ With --conformance, the changes of scripts are judged by a simulated run instead
 (chaos/simulation), or that a call is not a step of the specification (spec/). Those that survive are explained in
 docs/verification.md.
 
-Fails if a change survives. The tests that are most likely to notice a change run first, and a run ends with the first
-failure. The embedded server is used without the exhaustive tests, as in `make test`.
+Fails if a change survives. The test that noticed a change last time (noticed_by.json) runs first, then those that are
+most likely to; a run ends with the first failure. The embedded server is used without the exhaustive tests, as in
+`make test`.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -23,6 +25,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
+from threading import Lock
+
+import pytest
 
 from tests.mutants.changes import CHANGES, IN_LUA, Change
 from tests.support import ROOT
@@ -38,8 +43,11 @@ STAGES = (
 #: Two runs with other seeds reach what one does not. One that breaks a promise is not compared with the specification.
 SIMULATED = [("--conformance", "--steps", "3000", "--seed", seed) for seed in ("1", "2")]
 NOTICED = re.compile(r"The event: .*|(?:PromiseBrokenError|ResponseError): .*")
+#: name of a change -> the test that noticed it last
+NOTICED_BY = Path(__file__).with_name("noticed_by.json")
 PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider")
-FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+WRITING = Lock()
+FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/.+?)(?: - |$)", re.MULTILINE)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -72,17 +80,38 @@ def reported(killer_of: Callable[[Change], str], change: Change) -> str:
 
 def killed_by(change: Change) -> str:
     """The first test that fails with the change; empty if all pass."""
+    last = noticed_by().get(change.name)
     with changed_copy(change) as folder:
+        if last and (killer := failing(folder, "-m", "", last)):
+            return killer
         for paths, marks in STAGES:
-            command = [*PYTEST, "-m", marks, *paths]
-            ended = subprocess.run(
-                command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False
-            )
-            if ended.returncode == 1:
-                return ", ".join(FAILED.findall(ended.stdout)) or "a test"
-            if ended.returncode != 0:
-                raise RuntimeError(f"{change.name}: pytest ended with {ended.returncode}\n{ended.stdout}{ended.stderr}")
+            if killer := failing(folder, "-m", marks, *paths):
+                remember(change, killer)
+                return killer
     return ""
+
+
+def failing(folder: str, *arguments: str) -> str:
+    """The first test that fails; empty if all pass, or if there is no such test."""
+    ended = subprocess.run(
+        [*PYTEST, *arguments], cwd=folder, env=environment(folder), capture_output=True, text=True, check=False
+    )
+    if ended.returncode == pytest.ExitCode.TESTS_FAILED:
+        return ", ".join(FAILED.findall(ended.stdout)) or "a test"
+    if ended.returncode not in (pytest.ExitCode.OK, pytest.ExitCode.USAGE_ERROR):
+        raise RuntimeError(f"pytest ended with {ended.returncode}\n{ended.stdout}{ended.stderr}")
+    return ""
+
+
+def noticed_by() -> dict[str, str]:
+    known: dict[str, str] = json.loads(NOTICED_BY.read_text())
+    return known
+
+
+def remember(change: Change, test: str) -> None:
+    with WRITING:
+        known = {**noticed_by(), change.name: test}
+        NOTICED_BY.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
 
 
 def simulated(change: Change) -> str:

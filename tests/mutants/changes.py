@@ -25,6 +25,12 @@ class Change:
 
 IN_LUA = (
     Change(
+        "messages that are given back together are handed out in reverse",
+        f"{LUA}/lib/places.lua",
+        "a[1] > b[1]",
+        "a[1] < b[1]",
+    ),
+    Change(
         "an element that is moved into a lane stays in its list",
         f"{LUA}/adopt.lua",
         "if indexes[1] then redis.call('LREM'",
@@ -513,6 +519,7 @@ CLIENT = f"{PYTHON}/protocol/client.py"
 IN_FLIGHT, BACKGROUND = f"{PYTHON}/leases/in_flight.py", f"{PYTHON}/leases/background.py"
 ACKS, DELIVERY = f"{PYTHON}/leases/pending_acks.py", f"{PYTHON}/worker/delivery.py"
 JOURNAL, REQUEST = f"{PYTHON}/worker/journal.py", f"{PYTHON}/worker/request.py"
+OUTBOX = f"{PYTHON}/outbox.py"
 
 IN_PYTHON = (
     Change(
@@ -706,6 +713,54 @@ IN_PYTHON = (
         REQUEST,
         "        if envelope.LANE in request.request_dict:\n            state.task_reserved(request)",
         "        if envelope.LANE not in request.request_dict:\n            state.task_reserved(request)",
+    ),
+    Change(
+        "workers run what is behind a message that has moved out",
+        f"{PYTHON}/cli/departure.py",
+        '        self.store.pause("queue", self.queue)\n',
+        "",
+    ),
+    Change(
+        "an entry of the outbox that could not be published is deleted",
+        OUTBOX,
+        "number, error)\n        return False",
+        "number, error)\n        return True",
+    ),
+    Change(
+        "an entry of the outbox is deleted before it is published",
+        OUTBOX,
+        "        for number, message in entries:\n",
+        "        table.delete([number for number, _ in entries])\n        for number, message in entries:\n",
+    ),
+    Change(
+        "two processes give entries of the outbox the same ids",
+        OUTBOX,
+        'f"outbox {uuid4().hex}"',
+        '"outbox"',
+    ),
+    Change(
+        "a copy of an entry of the outbox has another id",
+        OUTBOX,
+        '"headers": headers, "task_id"',
+        '"task_id"',
+    ),
+    Change(
+        "an entry of the outbox fails while Redis is away",
+        OUTBOX,
+        "_AWAY = (OperationalError, RedisError, OSError)",
+        "_AWAY = (ZeroDivisionError,)",
+    ),
+    Change(
+        "the outbox of SQLAlchemy publishes in any order",
+        f"{PYTHON}/sqlalchemy.py",
+        ".order_by(entries.id)",
+        ".order_by(entries.id.desc())",
+    ),
+    Change(
+        "the outbox of Django publishes in any order",
+        f"{PYTHON}/django/outbox/models.py",
+        '.order_by("id")',
+        '.order_by("-id")',
     ),
 )
 

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from tests.mutants.__main__ import noticed_by
 from tests.mutants.changes import CHANGES, Change
 from tests.support import ROOT
 
@@ -19,3 +20,7 @@ def test_change_can_be_made(change: Change) -> None:
 def test_there_are_enough_changes() -> None:
     assert Counter(change.file.rpartition(".")[2] for change in CHANGES) >= Counter(lua=27, py=20)
     assert len({change.name for change in CHANGES}) == len(CHANGES)
+
+
+def test_each_change_was_noticed_by_a_test() -> None:
+    assert set(noticed_by()) == {change.name for change in CHANGES}

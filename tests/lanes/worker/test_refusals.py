@@ -62,12 +62,14 @@ def test_a_refused_run_has_no_result(
     other = lab.app.tasks["run"].si().set(task_id="other", ignore_result=False)
     other.set(queue=LANE_QUEUES[0], headers=lanes.headers(["b"]))
     # When it runs again
-    lab.worker(pool, slots)
+    worker = lab.worker(pool, slots)
     chord([refused, other])(lab.app.tasks["plain"].si().set(task_id="body", queue=ORDINARY_QUEUE))
     # Then that run has the result, the body follows it, and nothing was published before
     until(lambda: "body" in ids(lab.history, "end"))
     assert sorted(ids(lab.history, "end")) == ["body", "first", "other"]
     assert ids(lab.history, "start").count("first") == 2
+    until(lambda: worker.log.count("[first] ignored") + worker.log.count("[first] succeeded") == 2)
+    assert worker.log.count("[first] ignored") == 1
 
 
 @pytest.mark.parametrize(("pool", "slots"), POOLS)
