@@ -407,9 +407,9 @@ IN_LUA = (
     Change("a death is not counted", f"{LUA}/lib/ending.lua", "'died', 1)", "'died', 0)"),
     Change(
         "a returned message goes to the end of its queue",
-        f"{LUA}/lib/ready.lua",
-        "redis.call('RPUSH', queue, id)\n  step.filled",
-        "redis.call('LPUSH', queue, id)\n  step.filled",
+        f"{LUA}/lib/places.lua",
+        "redis.call('RPUSH', queue, each[2])",
+        "redis.call('LPUSH', queue, each[2])",
     ),
     Change(
         "ready messages of a queue are in the opposite order",
