@@ -181,11 +181,12 @@ def test_a_pause_that_never_ends_is_refused(said: Said, every: str) -> None:
 
 
 def test_metrics_say_where_they_listen(app: Celery, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Otherwise this process, and all that it starts, would block the signals from here on
+    monkeypatch.setattr(metrics.signal, "pthread_sigmask", lambda *_: None)
     for host in ("a..b", "x" * 64):
         assert said("metrics", "--port", "0", "--host", host, code=1).startswith(f"cannot listen on {host}:0: ")
     monkeypatch.setattr(metrics, "_serve", lambda *_: SimpleNamespace(server_port=9808, shutdown=lambda: None))
     monkeypatch.setattr(metrics.signal, "sigwait", lambda _: None)
-    monkeypatch.setattr(metrics.signal, "pthread_sigmask", lambda *_: None)
     assert said("metrics", "--host", "::1") == "metrics at http://[::1]:9808/metrics\n"
 
 
