@@ -27,7 +27,7 @@ RATE, INTERVAL_MS = "2/s", 500
 WAIT_S = 30.0
 
 
-@shared_task(name="chaos.order", queue=QUEUE)
+@shared_task(name="chaos.order")
 def order(number: int) -> None:
     """Records its run, which takes some time."""
     with recorded(None, 0, lane_keys(number), kind=KIND, message=message_id()):

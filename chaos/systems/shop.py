@@ -34,7 +34,7 @@ def place(first: int) -> None:
         for number in range(first, first + orders.IN_A_TRANSACTION):
             session.execute(insert(placed).values(number=number))
             named = {"task_id": f"1:{orders.KIND}:{number}", "headers": lanes.headers(orders.keys(number))}
-            outbox.add(orders.order.s(number).set(**named), session)
+            outbox.add(orders.order.s(number).set(queue=orders.QUEUE, **named), session)
         if orders.is_rolled_back(first):
             session.rollback()
         else:
