@@ -108,11 +108,20 @@ a_rate = st.one_of(
 )
 a_limit = st.sampled_from([Limited("x", 1), Limited("x", 2), Limited("y", 1), Limited("z", 2)])
 a_lane = st.one_of(st.sampled_from([*"abcd", Paced("a", "1/h"), Paced("b", "2/h")]), a_limit)
+
+
+def with_one_limit_of_a_key(lanes: list[str]) -> list[str]:
+    first = {str(key): key for key in reversed(lanes) if isinstance(key, Limited)}
+    return [key for key in lanes if not isinstance(key, Limited) or key.concurrency == first[str(key)].concurrency]
+
+
 a_batch = st.lists(
     st.tuples(
         st.integers(-3, 5),  # its number, relative to the highest one so far
         st.sampled_from(QUEUES),
-        st.one_of(st.lists(a_lane, max_size=3), st.sampled_from(["a", "b", "ab"]).map(list)),
+        st.one_of(
+            st.lists(a_lane, max_size=3).map(with_one_limit_of_a_key), st.sampled_from(["a", "b", "ab"]).map(list)
+        ),
         st.sampled_from([None, None, None, "Malformed"]),
         st.sampled_from([None, TALK, INTERRUPTING, INTERRUPTING, STEERING, TALK._replace(name="h")]),
         st.sampled_from([False, False, False, True]),  # whether it stops
