@@ -18,7 +18,7 @@ IMPORTED = (*CELERY, "chatlanes.__main__", "chatlanes.poller.__main__", "chatlan
 @cache
 def imported_with(bot: str) -> tuple[str, ...]:
     """The same in a worker with this bot. The import of aiogram takes four seconds of a processor."""
-    spec = find_spec(bot.partition(":")[0]) if ":" in bot else None
+    spec = find_spec(bot.partition(":")[0]) if bot.startswith(("examples.", "tests.")) else None
     is_of_aiogram = spec is not None and spec.origin and "aiogram" in Path(spec.origin).read_text()
     return (*IMPORTED, "aiogram") if is_of_aiogram else IMPORTED
 
