@@ -121,9 +121,15 @@ def test_a_timer_of_another_app_is_left_to_its_workers_for_a_second(client: Redi
     with release(FIRST):
         assert store.sweep(LEASE_MS).postponed == 0
     assert (client.get(keys.TIMER + OWNER), client.zscore(keys.TIMERS, keys.timer(OWNER, "theirs"))) == before
+    # A publisher leaves it for ever
+    client.zadd(keys.TIMERS, {keys.timer(OWNER, "theirs"): 1})
+    before = client.get(keys.TIMER + OWNER), 1
+    with release(FIRST):
+        store.append([NewMessage("other", "q", STORED, ["other"])])
+    assert (client.get(keys.TIMER + OWNER), client.zscore(keys.TIMERS, keys.timer(OWNER, "theirs"))) == before
     with release(SECOND):
         store.sweep(LEASE_MS)
-        assert bodies(store) == {"7:theirs": STORED}
+        assert bodies(store)["7:theirs"] == STORED
 
 
 def test_many_timers_of_a_newer_version_do_not_keep_others_from_firing(client: Redis, store: Store) -> None:

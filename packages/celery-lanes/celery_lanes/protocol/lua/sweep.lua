@@ -91,6 +91,7 @@ count('expired', expired)
 if unfinished then finish_portion(unfinished) end
 expire_holds(limit)
 end_due(limit)
+step.is_sweep = true
 fire_due(limit)
 count('late', step.late)
 count('collected', step.collected)

@@ -131,13 +131,13 @@ local function assign_timer(timer, to, id, queue, lanes, stored)
 end
 
 -- A timer that another release or another app packed is left to its own workers. If they do not fire it within a second,
--- it is due again after this time, so that it keeps no others waiting.
+-- a sweep lets it be due again after this time, so that it keeps no others waiting.
 local LEFT_MS, POSTPONED_MS = 1000, 5000
-step.postponed = 0
+step.is_sweep, step.postponed = false, 0
 
 local function leave_to_others(timer, owner, name, fields)
   add_record(owner, name, fields)
-  if now_ms - redis.call('ZSCORE', TIMERS, timer) < LEFT_MS then return end
+  if not step.is_sweep or now_ms - redis.call('ZSCORE', TIMERS, timer) < LEFT_MS then return end
   redis.call('ZADD', TIMERS, due_in(POSTPONED_MS), timer)
   step.postponed = step.postponed + 1
 end
