@@ -715,6 +715,12 @@ IN_PYTHON = (
         "        if envelope.LANE not in request.request_dict:\n            state.task_reserved(request)",
     ),
     Change(
+        "a job that a dead child has begun is given to another child",
+        f"{PYTHON}/worker/pools.py",
+        "if (job._write_to or job._scheduled_for) not in children._pool:",
+        "if True:",
+    ),
+    Change(
         "workers run what is behind a message that has moved out",
         f"{PYTHON}/cli/departure.py",
         '        self.store.pause("queue", self.queue)\n',

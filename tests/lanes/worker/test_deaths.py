@@ -9,6 +9,7 @@ import celery
 import psutil
 import pytest
 
+from tests.lanes.worker.second_death import GATE
 from tests.support.history import check_once_each, ids
 from tests.support.lab import Lab, LabMaker, batch, numbered
 from tests.support.waiting import until
@@ -98,6 +99,33 @@ def test_the_message_of_a_dead_child_is_released_at_once(make_lab: LabMaker, how
     lab.drained()
     assert [name for name in ids(lab.history, "start") if name != "beside"] == ["deadly", "deadly", "behind"]
     check_once_each([event for event in lab.history if event.id == "beside"], {"beside": ["beside"]})
+
+
+@pytest.mark.parametrize("fast", ["0", "1"])
+def test_a_child_that_dies_while_another_is_cleaned_up_is_a_death(
+    make_lab: LabMaker, monkeypatch: pytest.MonkeyPatch, fast: str
+) -> None:
+    # Given a message in the first child, and one that was sent to the second child, which is stopped
+    monkeypatch.setenv("FAST", fast)
+    lab = make_lab(options=ENDLESS)
+    worker = lab.worker("prefork", 2, "-I", "tests.lanes.worker.second_death")
+    first = min(worker.children())
+    lab.publish("a", ["a"], gate="open")
+    lab.started("a")
+    if lab.history[0].pid != first:  # then it runs there next
+        os.kill(lab.history[0].pid, signal.SIGKILL)
+        until(lambda: lab.history[-1].pid == first)
+    os.kill(max(worker.children()), signal.SIGSTOP)
+    lab.publish("b", ["b"], gate="open")
+    worker.tells("Task run[b] received")
+    # When the first one dies, and then the second one, which has just begun
+    lab.open(GATE)
+    os.kill(first, signal.SIGKILL)
+    # Then its message runs again with another fence: with the same one, its journal would not know the first run
+    until(lambda: ids(lab.history, "start").count("b") == 2)
+    assert died(lab, "b") == 1
+    lab.open("open")
+    lab.drained()
 
 
 @pytest.mark.skipif(

@@ -2,7 +2,8 @@
 the end of tasks in a cold shutdown.
 
 Guarantees that a flush forgets and releases only jobs of which nothing was written to a child, that a dead child is
-replaced at once, even while the worker starts, where Celery would exit, and that a killed greenlet can clean up.
+replaced at once, even while the worker starts, where Celery would exit, that a job which a dead child has begun is not
+given to another one, and that a killed greenlet can clean up.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ def adapt_pool(pool: Any, forgotten: Callable[[set[str]], None]) -> None:
     if hasattr(children, "outbound_buffer"):
         _keep_written_jobs(pool, children, forgotten)
         _replace_dead_children_at_once(pool, children)
+        _read_dead_children_first(children)
     if getattr(pool.terminate_job, "__func__", None) is BasePool.terminate_job:
         # NotImplementedError would be raised wherever the main thread is; with solo, inside a task, which would fail.
         pool.terminate_job = lambda pid, signal=None: None
@@ -75,6 +77,20 @@ def _replace_dead_children_at_once(pool: Any, children: Any) -> None:
 
     children._event_process_exit = exited
     pool.did_start_ok = did_start_ok
+
+
+def _read_dead_children_first(children: Any) -> None:
+    """A child may die while billiard cleans up another one, after it has looked which ones have died. Celery then gives
+    its job to another child, without reading that it began: a second run with the same fence, whose journal would make
+    an uncertain call again. The next clean-up, which follows at once, reads what the child has sent and then decides.
+    """
+    stock = children.on_job_process_down
+
+    def on_job_process_down(job: Any, pid: int) -> None:
+        if (job._write_to or job._scheduled_for) not in children._pool:
+            stock(job, pid)
+
+    children.on_job_process_down = on_job_process_down
 
 
 def _flush(children: Any) -> set[str]:
