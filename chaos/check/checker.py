@@ -10,7 +10,7 @@ A holder is stale from the moment its lease is taken back (the fence of the take
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from chaos.check import (
@@ -26,7 +26,7 @@ from chaos.check import (
     timers,
 )
 from chaos.check.violation import Violation
-from chaos.evidence.records import Evidence
+from chaos.evidence.records import Evidence, HandlerRun
 from chaos.systems import poison
 from chaos.systems.agents import STEP
 
@@ -64,37 +64,35 @@ class Judgement:
         return not any(self.violations.values())
 
 
+#: The promises about everything but updates. What each of these finds breaks one.
+OTHERS: dict[str, Callable[[Evidence], list[Violation]]] = {
+    "recipients lost": broadcast.lost,
+    "recipients reached twice": broadcast.wrong,
+    "timers lost": timers.lost,
+    "timers fired twice, early, or of a buried update": timers.wrong,
+    "schedules lost": schedules.lost,
+    "schedules early or out of order": schedules.wrong,
+    "questions not continued once": agents.wrong_questions,
+    "additions not in one run": agents.wrong_additions,
+    "effects after a stop": agents.after_stops,
+    "orders lost": orders.lost,
+    "orders not committed, or run again": orders.wrong,
+    "more at a time than a limit allows": orders.too_many,
+    "orders out of order": orders.out_of_order,
+    "orders before the time of their rate": orders.too_early,
+}
+
+
 def check(evidence: Evidence) -> Judgement:
     valid = [run for run in evidence.runs if not run.is_late]
     others = [run for run in evidence.others if not run.is_late]
-    terminated, book = evidence.terminated, evidence.book
-    finished = order.finished(valid, terminated)
+    book = evidence.book
+    finished = order.finished(valid, evidence.terminated)
     in_flight, otherwise = repeated_messages.sent_twice(evidence)
     return Judgement(
         violations={
-            "lost": order.lost(evidence.expected, finished, evidence.buried, terminated),
-            "out of order": order.out_of_order(valid, finished),
-            "two at a time": order.overlaps([*valid, *others]),
-            "groups wrong": groups.wrong(evidence.runs, evidence.book),
-            "effects by stale holders": stale_calls.stale(evidence),
-            "innocents buried": _innocents_buried(evidence),
-            "poison not buried": _poison_not_buried(evidence),
-            "sessions wrong": _sessions_wrong(evidence, finished),
-            "sent twice without need": otherwise,
-            "recipients lost": broadcast.lost(evidence),
-            "recipients reached twice": broadcast.wrong(evidence),
-            "timers lost": timers.lost(evidence),
-            "timers fired twice, early, or of a buried update": timers.wrong(evidence),
-            "schedules lost": schedules.lost(evidence),
-            "schedules early or out of order": schedules.wrong(evidence),
-            "questions not continued once": agents.wrong_questions(evidence),
-            "additions not in one run": agents.wrong_additions(evidence),
-            "effects after a stop": agents.after_stops(evidence),
-            "orders lost": orders.lost(evidence),
-            "orders not committed, or run again": orders.wrong(evidence),
-            "more at a time than a limit allows": orders.too_many(evidence),
-            "orders out of order": orders.out_of_order(evidence),
-            "orders before the time of their rate": orders.too_early(evidence),
+            **_of_updates(evidence, valid, otherwise),
+            **{name: found(evidence) for name, found in OTHERS.items()},
         },
         updates=len(finished),
         runs=len(evidence.runs),
@@ -116,6 +114,25 @@ def check(evidence: Evidence) -> Judgement:
         fired={name: len(fired) for name, fired in schedules.fired_at(evidence).items()},
         recoveries_s=recovery.times_s(evidence),
     )
+
+
+def _of_updates(
+    evidence: Evidence, valid: Sequence[HandlerRun], sent_twice: list[Violation]
+) -> dict[str, list[Violation]]:
+    """`valid` are the runs that had the lease when they began."""
+    finished = order.finished(valid, evidence.terminated)
+    others = [run for run in evidence.others if not run.is_late]
+    return {
+        "lost": order.lost(evidence.expected, finished, evidence.buried, evidence.terminated),
+        "out of order": order.out_of_order(valid, finished),
+        "two at a time": order.overlaps([*valid, *others]),
+        "groups wrong": groups.wrong(evidence.runs, evidence.book),
+        "effects by stale holders": stale_calls.stale(evidence),
+        "innocents buried": _innocents_buried(evidence),
+        "poison not buried": _poison_not_buried(evidence),
+        "sessions wrong": _sessions_wrong(evidence, finished),
+        "sent twice without need": sent_twice,
+    }
 
 
 def _innocents_buried(evidence: Evidence) -> list[Violation]:
