@@ -104,7 +104,8 @@ def remove(bot: int | str, *, drop: bool = False, settings: Settings | None = No
         if is_there or drop:
             registry.remove(bot_id, drop=drop)
         if drop:  # if the process dies before this, their next feeders cancel them
-            Feeder(Store(registry.client), AddedBot.removed(settings, bot_id)).cancel_all()
+            with closing(Store(registry.client)) as store:
+                Feeder(store, AddedBot.removed(settings, bot_id)).cancel_all()
     if known is not None and settings.webhook_url:
         _delete_webhook(known)
     return is_there
