@@ -1,5 +1,5 @@
-"""For a prefork worker (`-I`): its second child, which the test has stopped, begins its message and dies while the first
-one is cleaned up. So the worker has not read that it began, and billiard has already passed it as alive.
+"""For a prefork worker (`-I`): its second child, which the test has stopped, begins its message and dies while the
+first one is cleaned up. So the worker has not read that it began, and billiard has already passed it as alive.
 """
 
 from __future__ import annotations

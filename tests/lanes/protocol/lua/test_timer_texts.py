@@ -121,7 +121,7 @@ def test_a_timer_of_another_app_is_left_to_its_workers_for_a_second(client: Redi
     with release(FIRST):
         assert store.sweep(LEASE_MS).postponed == 0
     assert (client.get(keys.TIMER + OWNER), client.zscore(keys.TIMERS, keys.timer(OWNER, "theirs"))) == before
-    # A publisher leaves it for ever
+    # A publisher leaves it, however late it is
     client.zadd(keys.TIMERS, {keys.timer(OWNER, "theirs"): 1})
     before = client.get(keys.TIMER + OWNER), 1
     with release(FIRST):

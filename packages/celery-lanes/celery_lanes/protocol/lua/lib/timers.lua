@@ -157,14 +157,15 @@ local function fire(due)
     local owner, name = owner_and_name(timer)
     local fields = owner and taken[owner][name]
     local id, queue, lanes, stored = timer_of(owner, fields)
-    local is_readable = id or not (fields and fields[TIMER_FIELDS])
-    if is_readable then redis.call('ZREM', TIMERS, timer) end
-    if not is_readable then
+    if not id and fields and fields[TIMER_FIELDS] then
       leave_to_others(timer, owner, name, fields)
-    elseif id and add_message(id, queue, lanes, stored) then
-      fired = fired + 1
-    elseif timer == 'task ' .. (id or '') .. '\neta' and set_successor(id, queue, lanes, stored) then
-      succeeding = succeeding + 1
+    else
+      redis.call('ZREM', TIMERS, timer)
+      if id and add_message(id, queue, lanes, stored) then
+        fired = fired + 1
+      elseif timer == 'task ' .. (id or '') .. '\neta' and set_successor(id, queue, lanes, stored) then
+        succeeding = succeeding + 1
+      end
     end
   end
   count('appended', fired)
