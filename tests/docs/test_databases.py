@@ -23,7 +23,7 @@ from tests.support.outside import outside
 from tests.support.process import Process
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 PAGE = ROOT / "docs/databases.md"
 README = (ROOT / "packages/celery-lanes/README.md").read_text()

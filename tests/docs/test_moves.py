@@ -14,7 +14,7 @@ from tests.docs.pages import FENCE, ROOT
 from tests.support.process import Process
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 PACKAGE = ROOT / "packages/celery-lanes"
 

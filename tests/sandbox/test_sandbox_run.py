@@ -120,8 +120,17 @@ def test_a_terminal_that_is_closed_leaves_nothing_running(
     start_server(tmp_path / ".data/redis").stop()
 
 
-def test_a_killed_part_is_restarted_unless_redis_died(sandbox: Callable[..., SandboxProcess]) -> None:
+def test_one_for_a_directory_whose_killed_parts_are_restarted_unless_redis_died(
+    sandbox: Callable[..., SandboxProcess],
+) -> None:
     running = sandbox("--no-stream", "--workers", "1")
+    running.wait_for("Ctrl-C stops everything")
+    # A second one in the same directory is refused, and leaves the first one alone
+    second = sandbox("--no-stream")
+    assert second.end() == 1
+    assert "is using" in second.said
+    assert "stop the other sandbox, or pass --data DIR" in second.said
+    assert running.process.poll() is None
     # Given parts that were killed
     for part in ("poller", "worker", "flower"):
         os.kill(running.pid(part), signal.SIGKILL)
@@ -169,13 +178,3 @@ def test_an_error_is_one_sentence(
     last = running.said.strip().splitlines()[-1]
     assert sentence in last
     assert "Traceback" not in running.said
-
-
-def test_a_second_one_in_the_same_directory_is_refused(sandbox: Callable[..., SandboxProcess]) -> None:
-    first = sandbox("--no-stream", "--workers", "1")
-    first.wait_for("Ctrl-C stops everything")
-    second = sandbox("--no-stream")
-    assert second.end() == 1
-    assert "is using" in second.said
-    assert "stop the other sandbox, or pass --data DIR" in second.said
-    assert first.process.poll() is None

@@ -150,6 +150,7 @@ def test_a_stale_settle_that_takes_effect_is_named_with_its_step_and_both_states
     assert "leased, the fence it had" in specified
 
 
+@pytest.mark.exhaustive
 def test_a_simulated_run_conforms_and_covers_the_refinements(judged: Callable[[Scenario], Report]) -> None:
     def scenario(store: Store) -> None:
         world = World(store)
@@ -295,6 +296,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize(
     ("guard", "without", "scenario", "event"), FAULTS, ids=lambda each: getattr(each, "__name__", "")
 )

@@ -12,7 +12,7 @@ from tests.sandbox.page.seeing import ChatRegion, opened, sandbox
 from tests.support.browser import browser
 
 HERE = Path(__file__).parent
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive]
 
 
 def test_drafts_ephemeral_and_rich_messages(tmp_path: Path) -> None:
