@@ -1,7 +1,8 @@
 """The handler and the loop of the producer, the same for every system in Python. Needs the standard library only.
 
 The handler appends `B`, `E` (done) or `F` (failed), the key, the number and CLOCK_MONOTONIC to a file of its process.
-The producer publishes the messages of a key one after the other, each once the one before is acknowledged.
+The producer publishes the messages of a key one after the other, each once the one before is acknowledged. Its clock
+starts when each publisher has a connection: each publishes a message first that the judge leaves out.
 """
 
 from __future__ import annotations
@@ -65,9 +66,10 @@ def write(kind: str, key: str, number: int) -> None:
 
 def produce(connect: Callable[[], Publish]) -> None:
     """`connect` is called in the thread of each publisher, and returns what publishes one message."""
-    start_s = time.monotonic()
+    parts = _parts()
+    start = threading.Barrier(len(parts))
     threads = [
-        threading.Thread(target=_publish, args=(part, number, connect, start_s)) for number, part in enumerate(_parts())
+        threading.Thread(target=_publish, args=(part, number, connect, start)) for number, part in enumerate(parts)
     ]
     for thread in threads:
         thread.start()
@@ -75,9 +77,12 @@ def produce(connect: Callable[[], Publish]) -> None:
         thread.join()
 
 
-def _publish(part: list[Line], publisher: int, connect: Callable[[], Publish], start_s: float) -> None:
+def _publish(part: list[Line], publisher: int, connect: Callable[[], Publish], start: threading.Barrier) -> None:
     try:
         publish = connect()
+        publish(*_first(publisher))
+        start.wait()
+        start_s = time.monotonic()
         with _sent_file(publisher) as sent:
             for at_ms, key, number, work_ms, fails in part:
                 time.sleep(max(0.0, start_s + at_ms / 1000 - time.monotonic()))
@@ -90,8 +95,10 @@ def _publish(part: list[Line], publisher: int, connect: Callable[[], Publish], s
 
 
 async def produce_async(publish: Callable[[str, int, int, int], Awaitable[object]]) -> None:
+    parts = _parts()
+    await asyncio.gather(*(publish(*_first(number)) for number in range(len(parts))))
     start_s = time.monotonic()
-    await asyncio.gather(*(_publish_async(part, number, publish, start_s) for number, part in enumerate(_parts())))
+    await asyncio.gather(*(_publish_async(part, number, publish, start_s) for number, part in enumerate(parts)))
 
 
 async def _publish_async(
@@ -103,6 +110,11 @@ async def _publish_async(
             began_ns = time.monotonic_ns()
             await publish(key, number, work_ms, fails)
             sent.write(f"{key} {number} {began_ns} {time.monotonic_ns()}\n")
+
+
+def _first(publisher: int) -> tuple[str, int, int, int]:
+    """The message that connects a publisher."""
+    return f"warm-publisher{publisher}", 0, 0, 0
 
 
 def _sent_file(publisher: int) -> TextIO:
