@@ -721,6 +721,12 @@ IN_PYTHON = (
         "if True:",
     ),
     Change(
+        "a job whose child exits before it begins waits twice",
+        f"{PYTHON}/worker/pools.py",
+        "            job._write_to = job._scheduled_for = None\n",
+        "",
+    ),
+    Change(
         "workers run what is behind a message that has moved out",
         f"{PYTHON}/cli/departure.py",
         '        self.store.pause("queue", self.queue)\n',

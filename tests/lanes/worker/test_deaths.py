@@ -128,6 +128,16 @@ def test_a_child_that_dies_while_another_is_cleaned_up_is_a_death(
     lab.drained()
 
 
+def test_children_that_exit_after_one_task_run_each_message_once(make_lab: LabMaker) -> None:
+    # Given children that are sent more messages than they run, so these are put back
+    lab = make_lab(options=ENDLESS)
+    lab.publish_many(numbered(80, lambda n: [f"lane {n % 12}"]))
+    lab.worker("prefork", 4, "--max-tasks-per-child", "1")
+    # Then none is put back twice, however many exit meanwhile
+    lab.drained()
+    check_once_each(lab.history, lab.lanes)
+
+
 @pytest.mark.skipif(
     celery.VERSION < (5, 7), reason="Celery 5.6 replaces it after billiard's wait of half a minute, which is off here"
 )

@@ -83,12 +83,15 @@ def _read_dead_children_first(children: Any) -> None:
     """A child may die while billiard cleans up another one, after it has looked which ones have died. Celery then gives
     its job to another child, without reading that it began: a second run with the same fence, whose journal would make
     an uncertain call again. The next clean-up, which follows at once, reads what the child has sent and then decides.
+
+    A job that was put back forgets its dead child. Otherwise the next clean-up would put it back a second time.
     """
     stock = children.on_job_process_down
 
     def on_job_process_down(job: Any, pid: int) -> None:
         if (job._write_to or job._scheduled_for) not in children._pool:
             stock(job, pid)
+            job._write_to = job._scheduled_for = None
 
     children.on_job_process_down = on_job_process_down
 
