@@ -321,11 +321,11 @@ class FastResultHandler(asynpool.ResultHandler):
         # Reports are read after the results, so that those made before a result are applied before it is handled.
         self._pool_of.in_flight.reports.read_children()
         for frame in child.frames.cut(chunk or b""):
-            self._handle(child, pickle_loads(frame))
+            self._handle_message(child, pickle_loads(frame))
         self.accept(child)
         return chunk
 
-    def _handle(self, child: Any, message: Any) -> None:
+    def _handle_message(self, child: Any, message: Any) -> None:
         what, about = message
         if what == ACK:
             child.runs = about[0]
