@@ -5,9 +5,11 @@ those that a worker does not get.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+
+from celery_lanes.protocol import Limited
 
 #: Precedes each message of a group in its stored form.
 _SEPARATOR = re.compile(rb"[\x1d\x1e] ?")
@@ -34,11 +36,12 @@ def bodies_in(stored: bytes) -> list[str]:
 
 @dataclass
 class Promises:
-    """`lanes`: of each body that is stored. `waiting`: by lane, the places of those that are in the order of their
-    appends. `holders`: by lane, the run that got its message last.
+    """`lanes`: of each body that is stored. `limits`: of each message, by its id. `waiting`: by lane, the places of
+    those that are in the order of their appends. `holders`: by lane, the run that got its message last.
     """
 
     lanes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    limits: dict[str, tuple[Limited, ...]] = field(default_factory=dict)
     waiting: defaultdict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
     holders: dict[str, Run] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
@@ -71,6 +74,13 @@ class Promises:
             earlier = {body for body, place in places.items() if place < mine} - {*run.members}
             if earlier and (earlier := earlier - {*buried()}):
                 raise PromiseBrokenError(f"{run.members} is handed out before {earlier} in {lane}")
+
+    def run_together(self, ids: Iterable[str]) -> None:
+        """These messages are leased, and not stopped."""
+        running = Counter(limit for id_ in ids for limit in self.limits.get(id_, ()))
+        for limit, count in running.items():
+            if count > limit.concurrency:
+                raise PromiseBrokenError(f"{count} messages of {limit} run, and {limit.concurrency} may")
 
     def had_effect(self, run: Run) -> None:
         """A call with the fence of this run was accepted."""

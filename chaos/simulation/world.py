@@ -17,6 +17,7 @@ from celery_lanes.protocol import (
     CancelTimer,
     Group,
     Kind,
+    Limited,
     NewMessage,
     Noted,
     Outcome,
@@ -33,6 +34,8 @@ MINUTE_MS = 60_000
 LEASE_MS, HOLD_MS = 10 * MINUTE_MS, 3 * MINUTE_MS
 QUEUES, SCOPE, MAX_DEATHS, WORKERS = ["q.0", "q.1"], "1", 3, 6
 LANES = [("a",), ("b",), ("a", "b"), ("c",), ("b", "c"), (Paced("d", "20/h"),), ("e",), ()]
+X, Y = Limited("x", 2), Limited("y", 1)
+LIMITED = [(X,), ("a", X), (Y, X), ("e", Y)]
 GROUPS = [
     Group("collected", MINUTE_MS, 5 * MINUTE_MS, 3),
     Group("interrupting", MINUTE_MS, 5 * MINUTE_MS, 3, interrupts=True),
@@ -135,8 +138,9 @@ class World:
 
     def _new(self) -> NewMessage:
         self._numbers += 1
-        lanes = self._chance.choice(LANES)
-        grouped = lanes and not isinstance(lanes[0], Paced) and self._chance.random() < 0.6
+        lanes = self._chance.choice(LIMITED if self._chance.random() < 0.15 else LANES)
+        is_plain = lanes and not any(isinstance(each, Paced | Limited) for each in lanes)
+        grouped = is_plain and self._chance.random() < 0.6
         group = GROUPS[self._numbers // 10 % len(GROUPS)]  # some in a row are of the same one
         return self._message(self._numbers, lanes, group if grouped else None)
 
@@ -147,7 +151,10 @@ class World:
 
     def _add(self, messages: list[NewMessage], *, holds: bool = False) -> None:
         for each in messages:  # before: a stopped or held message may be in another order than that of its number
-            self.promises.stored(str(each.stored), tuple(each.lanes), in_order=not (self._skipped or holds))
+            limits = tuple(key for key in each.lanes if isinstance(key, Limited))
+            lanes = tuple(key for key in each.lanes if key not in limits)
+            self.promises.stored(str(each.stored), lanes, in_order=not (self._skipped or holds))
+            self.promises.limits[each.id] = limits
             self._sent[each.once[1] if each.once else 0] = each
         self._store.append(messages, hold_ms=HOLD_MS if holds else 0)
         if self._chance.random() < 0.05:
@@ -183,6 +190,8 @@ class World:
         runs = [Run(each.id, each.fence, bodies_in(each.stored)) for each in turned.leased]
         for run in runs:
             self.promises.handed_out(run, self._buried)
+        if any(self.promises.limits.get(run.id) for run in runs):
+            self.promises.run_together(filter(self._runs, self._members(keys.LEASES)))
         if not is_lost:
             worker.finished = []
             worker.runs += runs
@@ -384,6 +393,10 @@ class World:
     def _bodies(self, id_: str) -> list[str]:
         stored: Any = self._client.get(keys.body(id_))
         return bodies_in(stored or b"")
+
+    def _runs(self, id_: str) -> bool:
+        """A stopped message does not run, so it needs no permits."""
+        return not self._client.hexists(keys.message(id_), "stopped")
 
     def _worker(self) -> Worker:
         """One that is up. If all are frozen, all wake."""
