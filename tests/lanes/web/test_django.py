@@ -61,7 +61,7 @@ def project(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         made.write("shop/settings.py", (folder / "shop/settings.py").read_text() + SETTINGS)
         made.run("manage", "migrate")
         in_shell(made, USERS)
-        made.start("web", "manage", "runserver", f"{made.port}", "--noreload", until="Starting development server")
+        made.start("web", "manage", "runserver", f"{made.port}", "--noreload", until="Quit the server with")
         made.worker()
         yield made
 
