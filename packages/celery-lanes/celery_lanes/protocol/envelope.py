@@ -86,11 +86,6 @@ def pack(message: dict[str, Any]) -> bytes:
     return _line(envelope) + b"\n" + body
 
 
-def check_headers(headers: dict[str, Any]) -> None:
-    """Raises TypeError for headers that `pack` refuses."""
-    _line({"headers": headers})
-
-
 def _line(envelope: dict[str, Any]) -> bytes:
     try:
         return dumps(envelope, option=OPT_NON_STR_KEYS)

@@ -163,7 +163,7 @@ def check_ordinary(queue: str, message: dict[str, Any]) -> None:
 
 def row(queue: str, message: dict[str, Any]) -> NewMessage:
     """The row to append for a message, without its eta. Raises PublishRefused if it has no lane keys, or lane headers
-    that a worker could not lease, or a group and an eta.
+    that a worker could not lease, or a group or `stops` and an eta, or a group and a limit.
     """
     given = message.get("headers") or {}
     if envelope.LANE_KEYS not in given:
@@ -181,6 +181,8 @@ def row(queue: str, message: dict[str, Any]) -> NewMessage:
     lanes, once, group = given[envelope.LANE_KEYS], given.get(envelope.ONCE), given.get(envelope.GROUP)
     check_lanes(lanes)
     lanes = with_limits(lanes, given)
+    group = None if group is None else check_group(group)
+    check_limits(lanes, group)
     return NewMessage(
         id=given.get("id") or message["properties"]["delivery_tag"],
         queue=queue,
@@ -188,7 +190,7 @@ def row(queue: str, message: dict[str, Any]) -> NewMessage:
         stored=envelope.pack({**message, "headers": {**given, "eta": None}} if given.get("eta") else message),
         lanes=lanes,
         once=None if once is None else check_once(once),
-        group=None if group is None else check_group(group),
+        group=group,
         # A task may publish a message with the id that runs: `self.replace()` does. A second attempt to publish is not
         # another message.
         after_run=not given.get(envelope.UNCERTAIN),
