@@ -174,6 +174,14 @@ def test_keys_of_the_call_win(app: Celery) -> None:
     assert keys_of(app, charge.apply_async((9,), headers={"mine": 1}).id) == ["customer:9"]
 
 
+@pytest.mark.parametrize("given", ["customer:9", {"customer:9": 1}, [5], 5, ""])
+def test_keys_of_the_call_that_are_no_list_of_texts_are_refused(app: Celery, given: Any) -> None:
+    for publish in (app.tasks["charge"].apply_async, app.tasks["charge"].apply):
+        with pytest.raises(lanes.PublishRefused, match="is not a l"):
+            publish((9,), headers={"lane_keys": given})
+    assert app.lanes.store.client.keys("*") == []
+
+
 def test_headers_without_keys_add_to_the_lane(app: Celery) -> None:
     once = [app.tasks["charge"].apply_async((9,), headers=lanes.headers(once=("order", 17))) for _ in range(2)]
     assert once[0].id == once[1].id

@@ -48,11 +48,9 @@ def headers(
     message ends the one that is first in each of its lanes: see NewMessage.
     Use: `task.apply_async(args, queue="orders.0", headers=lanes.headers(["customer:9"]))`.
     """
-    if keys is not None:
-        check_lanes(keys)
-        check_limits(keys, group)
     remembered = None if once is None else list(check_once(once))
     found: dict[str, Any] = {**key_headers(keys), envelope.ONCE: remembered}
+    check_limits(keys or (), group)
     if group is not None:
         found[envelope.GROUP] = list(check_group(group))
     if stops:
@@ -61,7 +59,11 @@ def headers(
 
 
 def key_headers(keys: list[str] | None) -> dict[str, Any]:
-    """The keys with rates and limits, as any program may write them. None: the keys are those of the task's lane."""
+    """The keys with rates and limits, as any program may write them. None: the keys are those of the task's lane.
+    Raises PublishRefused.
+    """
+    if keys is not None:
+        check_lanes(keys)
     found: dict[str, Any] = {envelope.LANE_KEYS: keys and [*map(str.__str__, keys)]}
     if rates := {str(key): key.rate for key in keys or () if isinstance(key, Paced)}:
         found[envelope.RATES] = rates

@@ -85,6 +85,7 @@ class LaneRouter(Router):
         """The keys that a message would have; None: it has no lane. Raises PublishRefused."""
         given = (options.get("headers") or {}).get(envelope.LANE_KEYS)
         if given is not None:
+            check_lanes(given)
             return with_limits(list(given), options["headers"])
         task = self._task(name) or task
         lane = lane_of(task)
