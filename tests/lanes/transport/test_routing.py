@@ -212,10 +212,15 @@ def test_a_task_without_a_lane_stays_ordinary(app: Celery) -> None:
 
 def test_map_and_chunks_are_refused(app: Celery) -> None:
     """They are one message with many arguments, which would run them without their lanes."""
-    charge = app.tasks["charge"]
-    for several in (charge.map([9, 7]), charge.starmap([(9,), (7,)]), charge.chunks([(9,), (7,)], 2).group()):
-        with pytest.raises(lanes.PublishRefused, match="charge has a lane, and these are not its arguments"):
-            several.apply_async()
+
+    def any_arguments(*args: Any, **kwargs: Any) -> None: ...
+
+    anything = app.task(name="anything", shared=False, lane="all")(any_arguments)
+    for task in (app.tasks["charge"], anything):
+        for several in (task.map([9, 7]), task.starmap([(9,), (7,)]), task.chunks([(9,), (7,)], 2).group()):
+            with pytest.raises(lanes.PublishRefused, match=f"{task.name} has a lane, and map, starmap and chunks are"):
+                several.apply_async()
+    assert app.lanes.store.client.keys("*") == []
 
 
 def test_map_and_chunks_have_the_keys_that_a_route_gives_them(build: Build) -> None:
