@@ -128,6 +128,11 @@ def test_timers_of_tasks_are_found_by_their_lane_and_group(app: Celery, said: Sa
     assert said("timers", "cancel", "eta", "--lane", "customer:9") == "cancelled 2b5c\n"
 
 
+@pytest.mark.parametrize("due_ms", ["5" * 5000, "\N{ARABIC-INDIC DIGIT THREE}", "x", ""])
+def test_a_time_that_no_timer_can_have_is_no_id(said: Said, due_ms: str) -> None:
+    assert " is not an id of a timer" in said("timers", "cancel", f"a:timer:{due_ms}:1", code=1)
+
+
 def test_check_and_losses(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("celery_lanes.cli.check.ANSWER_WITHIN_S", 0.1)
     assert [line.split(":")[0] for line in said("check", code=1).splitlines()] == [

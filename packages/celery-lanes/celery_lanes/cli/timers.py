@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -81,7 +82,7 @@ def _with_id(lanes: Context, timer_id: str) -> list[StoredTimer]:
     """
     if found := lanes.store.timers(timer_of(timer_id)[0]):
         return found
-    due_ms = [part for part in timer_id.split(":")[2:3] if part.isdecimal()]
+    due_ms = [part for part in timer_id.split(":")[2:3] if re.fullmatch("[0-9]{1,16}", part)]
     if not due_ms:
         words = lanes.words
         raise CommandError(
