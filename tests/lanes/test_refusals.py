@@ -163,7 +163,8 @@ def test_headers_that_cannot_be_published_are_refused_where_they_are_made(wrong:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"worker_prefetch_multiplier": 0}, "worker_prefetch_multiplier must be at least 1"),
+        ({"worker_prefetch_multiplier": 0}, "Error: worker_prefetch_multiplier must be at least 1"),
+        ({"broker_url": "amqp://127.0.0.1"}, "Error: the broker amqp://"),
     ],
 )
 def test_a_worker_with_an_unsupported_setting_does_not_start(lab: Lab, settings: dict[str, Any], sentence: str) -> None:
@@ -171,6 +172,7 @@ def test_a_worker_with_an_unsupported_setting_does_not_start(lab: Lab, settings:
     worker = lab.worker("solo", is_awaited=False, **settings)
     assert worker.exit_code() != 0
     assert sentence in worker.log
+    assert "Traceback" not in worker.log
     assert lab.state_of("m") == "ready"
 
 
