@@ -276,4 +276,6 @@ def test_a_program_runs_commands_and_gets_what_they_say(app: Celery, capsys: pyt
         act(app, "drop", "--all")
     with pytest.raises(CommandError, match="this app has no lanes"):
         run(Celery("other", set_as_current=False), "status", "--now")
+    with pytest.raises(CommandError, match="no app is named: use celery -A shop lanes"):
+        run(Celery("default", set_as_current=False), "status", "--now")
     assert capsys.readouterr().out == ""
