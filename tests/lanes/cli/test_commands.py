@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from kombu import Queue
 
 import celery_lanes
-from celery_lanes.cli import lanes, metrics, status
+from celery_lanes.cli import dead, lanes, metrics, status
 from celery_lanes.cli.context import CommandError
 from celery_lanes.cli.run import act, run
 from celery_lanes.protocol import Limited, NewMessage, Rate, keys
@@ -118,6 +118,13 @@ def test_dead_letters_are_listed_replayed_and_dropped(app: Celery, said: Said) -
     bury(app)
     assert said("dead", "drop", "--all", "--yes") == "dropped 1 message\n"
     assert "--lane and --group require --all" in said("dead", "drop", "m1", "--lane", "customer:9", code=2)
+
+
+def test_nothing_is_dropped_if_stdin_is_closed(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
+    bury(app)
+    monkeypatch.setattr(dead, "sys", SimpleNamespace(stdin=None))
+    with pytest.raises(CommandError, match="There is no terminal to confirm on: use --yes"):
+        run(app, "dead", "drop", "--all")
 
 
 def test_timers_of_tasks_are_found_by_their_lane_and_group(app: Celery, said: Said) -> None:
