@@ -63,6 +63,7 @@ def test_status_counts_messages_by_group(said: Said) -> None:
     assert list(shown) == ["groups", "lanes", "paused_since_ms", "timers"]
     assert (shown["groups"]["orders"]["backlog"], shown["groups"]["mail"]["backlog"]) == (3, 0)
     assert shown["lanes"][0]["lane"] == "customer:9"
+    assert str(shown["timers"]["late_s"]) == "0.0"
 
 
 def test_status_says_that_a_message_is_over_its_rate(app: Celery, said: Said) -> None:
