@@ -98,7 +98,7 @@ def test_a_task_with_an_eta_is_listed_and_cancelled_by_its_id(cli: Cli) -> None:
 
 def test_a_timer_that_is_not_there_is_not_cancelled(three: Cli) -> None:
     assert three.said("timers", "cancel", "tea") == [
-        "tea is not an id of a timer (`lanes timers list` shows them); a name needs --chat"
+        "tea is not an id of a timer; to cancel a timer by its name, name its chat too"
     ]
     assert three.said("timers", "cancel", "1:timer:5:1") == [
         "there is no timer 1:timer:5:1: it was cancelled, or it is due already"

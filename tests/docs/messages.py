@@ -73,7 +73,7 @@ SENTENCES: dict[str, set[str]] = {
     "packages/celery-lanes/celery_lanes/fastapi.py": {"router"},
     "packages/celery-lanes/celery_lanes/fast/tracer.py": {"_hook"},
     "packages/celery-lanes/celery_lanes/protocol/data_loss.py": {"sentence"},
-    "packages/celery-lanes/celery_lanes/protocol/server.py": {"advice", "_eviction"},
+    "packages/celery-lanes/celery_lanes/protocol/server.py": {"IS_CLUSTER", "advice", "_eviction"},
     "chatlanes/poller/bot_api.py": {"_holder", "result_of"},
     "chatlanes/poller/webhook/validation.py": {"Rejection"},
     "packages/chatlanes-sandbox/chatlanes_sandbox/__main__.py": {"sandbox"},

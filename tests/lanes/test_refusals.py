@@ -6,17 +6,21 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from celery import Celery
 
 import celery_lanes as lanes
+from celery_lanes.embedded_server import start_server
 from celery_lanes.install import check_transport
+from celery_lanes.protocol import connect
 from tests.lanes.old_server import old_server
 from tests.support import ROOT, forks
 from tests.support.lab import Lab, LabMaker, batch, needs_batches
 from tests.support.lab_app import LANE_QUEUES, ORDINARY_QUEUE
+from tests.support.waiting import until
 from tests.support.worker import CELERY, environment
 
 
@@ -159,7 +163,8 @@ def test_headers_that_cannot_be_published_are_refused_where_they_are_made(wrong:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"worker_prefetch_multiplier": 0}, "worker_prefetch_multiplier must be at least 1"),
+        ({"worker_prefetch_multiplier": 0}, "Error: worker_prefetch_multiplier must be at least 1"),
+        ({"broker_url": "amqp://127.0.0.1"}, "Error: the broker amqp://"),
     ],
 )
 def test_a_worker_with_an_unsupported_setting_does_not_start(lab: Lab, settings: dict[str, Any], sentence: str) -> None:
@@ -167,6 +172,7 @@ def test_a_worker_with_an_unsupported_setting_does_not_start(lab: Lab, settings:
     worker = lab.worker("solo", is_awaited=False, **settings)
     assert worker.exit_code() != 0
     assert sentence in worker.log
+    assert "Traceback" not in worker.log
     assert lab.state_of("m") == "ready"
 
 
@@ -175,6 +181,19 @@ def test_a_worker_refuses_a_server_that_is_too_old(make_lab: LabMaker) -> None:
         worker = make_lab(url).worker("solo", is_awaited=False)
         assert worker.exit_code() != 0
     assert "Redis 6.0.16 is too old for lanes: use 6.2 or newer, or Valkey" in worker.log
+
+
+@pytest.mark.parametrize("has_slots", [True, False])
+def test_a_cluster_is_refused_before_anything_is_sent(make_lab: LabMaker, tmp_path: Path, has_slots: bool) -> None:
+    with start_server(tmp_path, extra=["--cluster-enabled", "yes"]) as server, connect(server.url) as client:
+        if has_slots:
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            until(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO"))
+        lab = make_lab(server.url)
+        for consume_or_publish in (lab.app.connection_for_read().connect, lambda: lab.publish("m", ["lane"])):
+            with pytest.raises(lanes.ServerUnfit, match="runs in cluster mode"):
+                consume_or_publish()
+        assert client.keys("*") == []
 
 
 def test_an_app_with_another_transport_is_refused() -> None:

@@ -46,8 +46,10 @@ class UnknownVersion(LanesError):  # noqa: N818 - see above
     """A newer release has stored this. It is left as it is."""
 
 
-class Misconfigured(LanesError):  # noqa: N818 - see above
-    """The configuration of the app would break the order of lanes, so the worker does not start."""
+class Misconfigured(LanesError, ClickException):  # noqa: N818 - see above
+    """The configuration of the app would break the order of lanes, so the worker does not start. `celery worker` prints
+    it as one sentence.
+    """
 
 
 def unknown_texts(version: int) -> str:

@@ -24,7 +24,7 @@ from redis.exceptions import RedisError
 
 from celery_lanes.errors import PublishRefused
 from celery_lanes.protocol import envelope
-from celery_lanes.transport.publish import check_ordinary, id_of
+from celery_lanes.transport.publish import check_ordinary, due_ms, id_of, row
 from celery_lanes.transport.transport import LANES_ARGUMENT
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ tables: list[Table] = []
 
 def entry_of(signature: Any) -> tuple[Any, str]:
     """(AsyncResult, message) of a task that is to be added. Its keys, and the id that keeps it from being published
-    twice, are made now. Raises PublishRefused, and TypeError for wrong arguments.
+    twice, are made now. Raises PublishRefused, and what Celery would raise, such as TypeError for wrong arguments.
     """
     if not isinstance(signature, Signature) or signature.subtask_type:
         raise PublishRefused(
@@ -77,9 +77,15 @@ def entry_of(signature: Any) -> tuple[Any, str]:
         headers[envelope.ONCE] = [scope, next(numbers)]
     task_id = options.get("task_id") or id_of(headers)
     stored = {**signature, "options": {**options, "headers": headers, "task_id": task_id}}
+    times = {name: options.get(name) for name in ("countdown", "eta", "expires")}
+    made = app.amqp.as_task_v2(task_id, signature.task, signature.args, signature.kwargs, **times)
+    message = {"headers": {**made.headers, **headers}, "properties": made.properties, "body": ""}
+    due_ms(message)
     try:
-        envelope.check_headers(headers)
+        row("", message)
         return app.AsyncResult(task_id), json.dumps(stored)
+    except PublishRefused:
+        raise
     except (TypeError, ValueError) as error:
         raise PublishRefused(f"an outbox stores JSON, and {signature.task} has something else: {error}") from error
 

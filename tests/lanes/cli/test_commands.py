@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from kombu import Queue
 
 import celery_lanes
-from celery_lanes.cli import lanes, metrics, status
+from celery_lanes.cli import dead, lanes, metrics, status
 from celery_lanes.cli.context import CommandError
 from celery_lanes.cli.run import act, run
 from celery_lanes.protocol import Limited, NewMessage, Rate, keys
@@ -63,6 +63,7 @@ def test_status_counts_messages_by_group(said: Said) -> None:
     assert list(shown) == ["groups", "lanes", "paused_since_ms", "timers"]
     assert (shown["groups"]["orders"]["backlog"], shown["groups"]["mail"]["backlog"]) == (3, 0)
     assert shown["lanes"][0]["lane"] == "customer:9"
+    assert str(shown["timers"]["late_s"]) == "0.0"
 
 
 def test_status_says_that_a_message_is_over_its_rate(app: Celery, said: Said) -> None:
@@ -120,12 +121,24 @@ def test_dead_letters_are_listed_replayed_and_dropped(app: Celery, said: Said) -
     assert "--lane and --group require --all" in said("dead", "drop", "m1", "--lane", "customer:9", code=2)
 
 
+def test_nothing_is_dropped_if_stdin_is_closed(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
+    bury(app)
+    monkeypatch.setattr(dead, "sys", SimpleNamespace(stdin=None))
+    with pytest.raises(CommandError, match="There is no terminal to confirm on: use --yes"):
+        run(app, "dead", "drop", "--all")
+
+
 def test_timers_of_tasks_are_found_by_their_lane_and_group(app: Celery, said: Said) -> None:
     app.lanes.store.schedule(NewMessage("2b5c", "orders.0", STORED, ["customer:9"]), *timer_of("2b5c"), in_ms=60_000)
     for option in (("--lane", "customer:9"), ("--group", "orders")):
         assert json.loads(said("timers", "list", "--json", *option))["message"] == {"order": 7}
     assert said("timers", "list", "--group", "mail") == "no timer matches\n"
     assert said("timers", "cancel", "eta", "--lane", "customer:9") == "cancelled 2b5c\n"
+
+
+@pytest.mark.parametrize("due_ms", ["5" * 5000, "\N{ARABIC-INDIC DIGIT THREE}", "x", ""])
+def test_a_time_that_no_timer_can_have_is_no_id(said: Said, due_ms: str) -> None:
+    assert " is not an id of a timer" in said("timers", "cancel", f"a:timer:{due_ms}:1", code=1)
 
 
 def test_check_and_losses(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,4 +284,6 @@ def test_a_program_runs_commands_and_gets_what_they_say(app: Celery, capsys: pyt
         act(app, "drop", "--all")
     with pytest.raises(CommandError, match="this app has no lanes"):
         run(Celery("other", set_as_current=False), "status", "--now")
+    with pytest.raises(CommandError, match="no app is named: use celery -A shop lanes"):
+        run(Celery("default", set_as_current=False), "status", "--now")
     assert capsys.readouterr().out == ""

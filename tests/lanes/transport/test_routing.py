@@ -174,6 +174,14 @@ def test_keys_of_the_call_win(app: Celery) -> None:
     assert keys_of(app, charge.apply_async((9,), headers={"mine": 1}).id) == ["customer:9"]
 
 
+@pytest.mark.parametrize("given", ["customer:9", {"customer:9": 1}, [5], 5, ""])
+def test_keys_of_the_call_that_are_no_list_of_texts_are_refused(app: Celery, given: Any) -> None:
+    for publish in (app.tasks["charge"].apply_async, app.tasks["charge"].apply):
+        with pytest.raises(lanes.PublishRefused, match="is not a l"):
+            publish((9,), headers={"lane_keys": given})
+    assert app.lanes.store.client.keys("*") == []
+
+
 def test_headers_without_keys_add_to_the_lane(app: Celery) -> None:
     once = [app.tasks["charge"].apply_async((9,), headers=lanes.headers(once=("order", 17))) for _ in range(2)]
     assert once[0].id == once[1].id
@@ -204,10 +212,15 @@ def test_a_task_without_a_lane_stays_ordinary(app: Celery) -> None:
 
 def test_map_and_chunks_are_refused(app: Celery) -> None:
     """They are one message with many arguments, which would run them without their lanes."""
-    charge = app.tasks["charge"]
-    for several in (charge.map([9, 7]), charge.starmap([(9,), (7,)]), charge.chunks([(9,), (7,)], 2).group()):
-        with pytest.raises(lanes.PublishRefused, match="charge has a lane, and these are not its arguments"):
-            several.apply_async()
+
+    def any_arguments(*args: Any, **kwargs: Any) -> None: ...
+
+    anything = app.task(name="anything", shared=False, lane="all")(any_arguments)
+    for task in (app.tasks["charge"], anything):
+        for several in (task.map([9, 7]), task.starmap([(9,), (7,)]), task.chunks([(9,), (7,)], 2).group()):
+            with pytest.raises(lanes.PublishRefused, match=f"{task.name} has a lane, and map, starmap and chunks are"):
+                several.apply_async()
+    assert app.lanes.store.client.keys("*") == []
 
 
 def test_map_and_chunks_have_the_keys_that_a_route_gives_them(build: Build) -> None:

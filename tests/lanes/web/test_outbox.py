@@ -158,7 +158,8 @@ def test_an_entry_that_was_published_and_not_deleted_is_dropped(bank: Bank, monk
 
 def test_mistakes_are_raised_in_the_transaction(bank: Bank) -> None:
     plain, ordered = bank._task("plain"), bank._task("ordered", lane=[])
-    pool = {"queue": "celery"}
+    pool, group = {"queue": "celery"}, lanes.debounce("sync", 1)
+    limited = bank._task("limited", lane=lanes.limit("customer:{customer}", concurrency=3))
     wrong = [
         (chain(bank.charge.s(9), bank.charge.si(9)), "takes one task"),
         ("charge", "takes one task"),
@@ -167,6 +168,10 @@ def test_mistakes_are_raised_in_the_transaction(bank: Bank) -> None:
         (bank.charge.s(9).set(**pool), "'celery' is an ordinary queue"),
         (bank.charge.s(9, total=object()), "an outbox stores JSON, and charge has something else"),
         (bank.charge.s(9).set(headers={"note": "\ud800"}), "charge has something else: str is not valid UTF-8"),
+        (bank.charge.s(9).set(countdown=5, headers=lanes.headers(group=group)), "of a group cannot have an eta"),
+        (bank.charge.s(9).set(countdown=5, headers=lanes.headers(stops=True)), "stops=True cannot have an eta"),
+        (limited.s(9).set(headers=lanes.headers(group=group)), "cannot have a lane with a rate or a limit"),
+        (bank.charge.s(9).set(eta="tomorrow"), "'tomorrow' is not a time"),
     ]
     with Session(bank.engine) as session:
         for signature, sentence in wrong:
@@ -174,6 +179,8 @@ def test_mistakes_are_raised_in_the_transaction(bank: Bank) -> None:
                 bank.outbox.add(signature, session)
         with pytest.raises(TypeError, match="missing 1 required positional argument"):
             bank.outbox.add(ordered.s(), session)
+        with pytest.raises(OverflowError):
+            bank.outbox.add(ordered.s(9).set(countdown=float("inf")), session)
         id_ = bank.outbox.add(ordered.s(9), session).id
         session.commit()
     assert bank.waiting == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,6 +12,7 @@ from celery import chain, chord, group
 
 import celery_lanes as lanes
 from celery_lanes.protocol import keys
+from celery_lanes.transport import release_5_6
 from tests.support.history import ids
 from tests.support.lab import Lab, LabMaker
 from tests.support.lab_app import LANE_QUEUES
@@ -101,6 +103,21 @@ def test_a_retry_keeps_its_arguments_and_says_so(make_lab: LabMaker) -> None:
     lab.drained()
     worker.tells("lanes: other is retried with its first arguments, not with those of retry()")
     assert ids(lab.history, "end") == ["same", "other"]
+
+
+@pytest.mark.skipif(release_5_6.IS_CELERY, reason="acks_on_failure is new in Celery 5.7")
+@pytest.mark.parametrize("pool", ["solo", "prefork"])
+def test_a_failure_that_is_not_acknowledged_is_buried_with_its_error(make_lab: LabMaker, pool: str) -> None:
+    lab = make_lab(task_acks_late=True, task_acks_on_failure_or_timeout=False)
+    for name in ("run_and_linger", "reject"):
+        lab.publish(name, ["lane"], task=name, **({"requeue": False} if name == "reject" else {"fails": True}))
+    lab.worker(pool, 1)
+    lab.drained()
+    assert lab.dead() == ["run_and_linger", "reject"]
+    found = json.loads(lab.problem("run_and_linger"))
+    assert (found["type"], found["message"]) == ("RuntimeError", "as told")
+    assert 'raise RuntimeError("as told")' in found["traceback"]
+    assert json.loads(lab.problem("reject"))["type"] == "Rejected"
 
 
 @pytest.mark.parametrize("when", [{"eta": datetime(1999, 1, 1, tzinfo=UTC)}, {"countdown": -50.0}])

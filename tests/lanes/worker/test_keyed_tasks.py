@@ -106,13 +106,19 @@ def test_another_program_sends_by_a_route(working: Lab, redis_url: str) -> None:
     web.close()
 
 
-def test_a_worker_warns_of_a_publisher_that_does_not_know_the_lane(working: Lab, redis_url: str) -> None:
+@pytest.mark.parametrize(("kind", "queue"), [("ordinary", "celery"), ("lane", LANE_QUEUES[0])])
+def test_a_worker_warns_of_a_publisher_that_does_not_know_the_lane(
+    working: Lab, redis_url: str, kind: str, queue: str
+) -> None:
+    working.app.tasks["keyed"].apply_async(["a", "unordered"], headers=lanes.headers([]))
+    working.ended("unordered")
+    [worker] = working._workers
+    assert "keyed has a lane" not in worker.log
     web = Celery("web", broker=redis_url, set_as_current=False)
     for name in ("m0", "m1"):
-        web.send_task("keyed", ["a", name])
+        web.send_task("keyed", ["a", name], queue=queue)
     working.ended("m0", "m1")
-    warning = "keyed has a lane, and a message of it came through the ordinary queue celery, in no order"
-    [worker] = working._workers
+    warning = f"keyed has a lane, and a message of it came through the {kind} queue {queue}, in no order"
     until(lambda: warning in worker.log)
     assert worker.log.count(warning) == 1
     web.close()

@@ -79,6 +79,8 @@ class Context:
     @classmethod
     def _begin(cls, ctx: click.Context) -> None:
         if not hasattr(ctx.obj.app, "lanes"):
+            if ctx.obj.app.main == "default":  # Celery's own
+                raise CommandError("no app is named: use celery -A shop lanes …, with the module of your app")
             raise CommandError("this app has no lanes: call celery_lanes.install(app) where it is created")
         ctx.obj = cls(ctx.obj.app)
 

@@ -169,7 +169,7 @@ def _each(lanes: Context, found: list[Record], verb: Callable[[str], bool], done
 
 
 def _ask(question: str) -> None:
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():  # None: it is closed
         raise CommandError(f"{question} There is no terminal to confirm on: use --yes")
     click.confirm(question, abort=True)
 

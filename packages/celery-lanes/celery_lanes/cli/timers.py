@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -81,11 +82,10 @@ def _with_id(lanes: Context, timer_id: str) -> list[StoredTimer]:
     """
     if found := lanes.store.timers(timer_of(timer_id)[0]):
         return found
-    due_ms = [part for part in timer_id.split(":")[2:3] if part.isdecimal()]
+    due_ms = [part for part in timer_id.split(":")[2:3] if re.fullmatch("[0-9]{1,16}", part)]
     if not due_ms:
-        words = lanes.words
         raise CommandError(
-            f"{timer_id} is not an id of a timer (`lanes timers list` shows them); a name needs --{words.lane}"
+            f"{timer_id} is not an id of a timer; to cancel a timer by its name, name its {lanes.words.lane} too"
         )
     entries: Any = lanes.client.zrangebyscore(keys.TIMERS, f"({int(due_ms[0]) - 1}", due_ms[0])
     owners = {entry.decode().partition("\n")[0] for entry in entries}

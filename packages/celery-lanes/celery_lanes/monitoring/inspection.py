@@ -81,7 +81,7 @@ class WaitingTimers(NamedTuple):
 
     @property
     def late_s(self) -> float:
-        return max(-(self.due_s or 0.0), 0.0)
+        return max(0.0, -(self.due_s or 0.0))  # the other way round, max returns -0.0
 
 
 @dataclass

@@ -86,11 +86,6 @@ def pack(message: dict[str, Any]) -> bytes:
     return _line(envelope) + b"\n" + body
 
 
-def check_headers(headers: dict[str, Any]) -> None:
-    """Raises TypeError for headers that `pack` refuses."""
-    _line({"headers": headers})
-
-
 def _line(envelope: dict[str, Any]) -> bytes:
     try:
         return dumps(envelope, option=OPT_NON_STR_KEYS)
@@ -170,7 +165,7 @@ def _foreign(message: Any, *, queue: str, tag: str, lane: dict[str, Any]) -> dic
     """A whole message that stock kombu pushed onto the ready list. The turn script gave it a record."""
     if not isinstance(message, dict) or not isinstance(message.get("properties"), dict):
         raise ValueError("not a kombu message")
-    message["headers"] = {**(message.get("headers") or {}), LANE: lane}
+    message["headers"] = {**(message.get("headers") or {}), LANE: {**lane, "foreign": True}}
     message["properties"].update(_delivery(queue, tag, lane))
     return message
 

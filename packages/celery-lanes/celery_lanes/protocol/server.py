@@ -28,6 +28,8 @@ OLDEST = (6, 2)
 #: WAITAOF (redis.io/commands/waitaof).
 HAS_WAITAOF = (7, 2)
 
+IS_CLUSTER = "this Redis runs in cluster mode, which lanes do not support: use a single server or Sentinel"
+
 #: string: run id of a server, a blank, and why it failed the test; nothing follows if its WAITAOF waits. A copy on a
 #: replica, or after a restart, has the run id of another server.
 WAITAOF_KEY = "server:waitaof"
@@ -76,9 +78,7 @@ def check_server(client: Redis) -> tuple[int, ...]:
     if version and version < OLDEST:
         raise ServerUnfit(f"Redis {info['redis_version']} is too old for lanes: use 6.2 or newer, or Valkey")
     if info.get("cluster_enabled"):
-        raise ServerUnfit(
-            "this Redis runs in cluster mode, which lanes do not support: use a single server or Sentinel"
-        )
+        raise ServerUnfit(IS_CLUSTER)
     return version
 
 

@@ -48,11 +48,9 @@ def headers(
     message ends the one that is first in each of its lanes: see NewMessage.
     Use: `task.apply_async(args, queue="orders.0", headers=lanes.headers(["customer:9"]))`.
     """
-    if keys is not None:
-        check_lanes(keys)
-        check_limits(keys, group)
     remembered = None if once is None else list(check_once(once))
     found: dict[str, Any] = {**key_headers(keys), envelope.ONCE: remembered}
+    check_limits(keys or (), group)
     if group is not None:
         found[envelope.GROUP] = list(check_group(group))
     if stops:
@@ -61,7 +59,11 @@ def headers(
 
 
 def key_headers(keys: list[str] | None) -> dict[str, Any]:
-    """The keys with rates and limits, as any program may write them. None: the keys are those of the task's lane."""
+    """The keys with rates and limits, as any program may write them. None: the keys are those of the task's lane.
+    Raises PublishRefused.
+    """
+    if keys is not None:
+        check_lanes(keys)
     found: dict[str, Any] = {envelope.LANE_KEYS: keys and [*map(str.__str__, keys)]}
     if rates := {str(key): key.rate for key in keys or () if isinstance(key, Paced)}:
         found[envelope.RATES] = rates
@@ -163,7 +165,7 @@ def check_ordinary(queue: str, message: dict[str, Any]) -> None:
 
 def row(queue: str, message: dict[str, Any]) -> NewMessage:
     """The row to append for a message, without its eta. Raises PublishRefused if it has no lane keys, or lane headers
-    that a worker could not lease, or a group and an eta.
+    that a worker could not lease, or a group or `stops` and an eta, or a group and a limit.
     """
     given = message.get("headers") or {}
     if envelope.LANE_KEYS not in given:
@@ -181,6 +183,8 @@ def row(queue: str, message: dict[str, Any]) -> NewMessage:
     lanes, once, group = given[envelope.LANE_KEYS], given.get(envelope.ONCE), given.get(envelope.GROUP)
     check_lanes(lanes)
     lanes = with_limits(lanes, given)
+    group = None if group is None else check_group(group)
+    check_limits(lanes, group)
     return NewMessage(
         id=given.get("id") or message["properties"]["delivery_tag"],
         queue=queue,
@@ -188,7 +192,7 @@ def row(queue: str, message: dict[str, Any]) -> NewMessage:
         stored=envelope.pack({**message, "headers": {**given, "eta": None}} if given.get("eta") else message),
         lanes=lanes,
         once=None if once is None else check_once(once),
-        group=None if group is None else check_group(group),
+        group=group,
         # A task may publish a message with the id that runs: `self.replace()` does. A second attempt to publish is not
         # another message.
         after_run=not given.get(envelope.UNCERTAIN),

@@ -30,8 +30,8 @@ Arguments = dict[str | int, Any]
 
 #: An argument in a template: `{customer}`, `{0}`, `{order[customer]}`, `{id!s}`.
 _FIELD = re.compile(r"\{(\w+)((?:\[[^\][{}]+\])*)(!s)?\}")
-#: Their messages run another task several times. One with a lane refuses them, because their arguments are not its own.
-_REPEATING = ("celery.map", "celery.starmap")
+#: Their messages run another task several times, with arguments that a lane cannot use.
+_REPEATING = {"celery.map", "celery.starmap"}
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -54,6 +54,7 @@ class LaneRouter(Router):
             )
         is_named = any(options.get(each) for each in ("queue", "exchange", "routing_key"))
         routed: dict[str, Any] = super().route(options, name, args, kwargs, task_type)
+        repeats = not _REPEATING.isdisjoint((name, getattr(task_type, "name", name)))
         if name in _REPEATING:  # in a group, Celery does not route them by the task that they run
             name = kwargs["task"]["task"]
         task = self._task(name) or task_type
@@ -62,6 +63,11 @@ class LaneRouter(Router):
         headers = routed.get("headers") or {}
         keys = headers.get(envelope.LANE_KEYS)
         if keys is None and lane is not None:
+            if repeats and not _is_constant(lane):
+                raise PublishRefused(
+                    f"{name} has a lane, and map, starmap and chunks are one message with the arguments of many: use a "
+                    "group"
+                )
             keys = keys_of(lane, name, task, args or (), kwargs or {})
         if keys is not None and lane is not None:
             routed["headers"] = {**headers, **key_headers(keys)}
@@ -85,6 +91,7 @@ class LaneRouter(Router):
         """The keys that a message would have; None: it has no lane. Raises PublishRefused."""
         given = (options.get("headers") or {}).get(envelope.LANE_KEYS)
         if given is not None:
+            check_lanes(given)
             return with_limits(list(given), options["headers"])
         task = self._task(name) or task
         lane = lane_of(task)
@@ -151,7 +158,7 @@ def keys_of(lane: Lane, name: str, task: Any, args: Sequence[Any], kwargs: Mappi
     found: Arguments = {}
     found.update(enumerate(args))
     found.update(kwargs.items())
-    if task is not None and getattr(lane, "func", None) is not _constant:
+    if task is not None and not _is_constant(lane):
         args, kwargs, found = _bind(name, task, args, kwargs)
     if not callable(lane):
         templates = [lane] if isinstance(lane, str) else lane
@@ -178,6 +185,11 @@ def _as(template: str, key: str) -> str:
 
 def _constant(keys: Any, *_: Any, **__: Any) -> Any:
     return keys
+
+
+def _is_constant(lane: Lane) -> bool:
+    """True for keys that a function of task_routes has returned."""
+    return getattr(lane, "func", None) is _constant
 
 
 def _bind(name: str, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any, Arguments]:

@@ -22,11 +22,11 @@ from kombu.utils.collections import HashedSeq
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.eventio import READ
 from kombu.utils.json import dumps, loads
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import ClusterCrossSlotError, ClusterDownError, NoScriptError, RedisError
 
-from celery_lanes.errors import Misconfigured
+from celery_lanes.errors import Misconfigured, ServerUnfit
 from celery_lanes.leases import InFlight, in_flight_of, start_background
-from celery_lanes.protocol import Store, connect_like, envelope, keys
+from celery_lanes.protocol import IS_CLUSTER, Store, connect_like, envelope, keys
 from celery_lanes.runtime import clock
 from celery_lanes.transport import publish, release_5_6
 from celery_lanes.transport.fetch import WAKE, FetchLoop, unpack
@@ -375,15 +375,19 @@ class LanesTransport(stock.Transport):
 
     def establish_connection(self) -> Any:
         """Raises ResponseError if the server refuses writes, so that Celery retries with growing pauses, as it does
-        for a server that does not answer.
+        for a server that does not answer. Raises ServerUnfit for a cluster.
         """
         established = super().establish_connection()
         try:
-            # A write that changes nothing. It fails on a replica, a full disk or full memory.
+            # A write that changes nothing. It fails on a replica, a full disk or full memory, and in a cluster, because
+            # its keys have different slots.
             channel = self._avail_channels[-1]  # whose client adds no prefix to this command
-            channel.client.setrange(f"{channel.global_keyprefix}{keys.COUNTS}:none", 0, b"")
-        except BaseException:
+            none = f"{channel.global_keyprefix}{keys.COUNTS}:none"
+            channel.client.sunionstore(none, f"{none}:2")
+        except BaseException as error:
             self._avail_channels.pop().close()
+            if isinstance(error, ClusterCrossSlotError | ClusterDownError):
+                raise ServerUnfit(IS_CLUSTER) from None
             raise
         return established
 

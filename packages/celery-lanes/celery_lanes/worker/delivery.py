@@ -76,6 +76,8 @@ class Delivery:
     is_gathered: bool = False
     #: The note of the message's first lane (SetNote), as it was at the hand-out; empty: there is none.
     note: str = ""
+    #: A program without lanes has pushed the message onto the queue: it is in no lane.
+    is_foreign: bool = False
     #: The lease was valid when the run began.
     is_started: bool = field(default=False, init=False)
     #: A newer message has ended this run: nothing that it still does has an effect. Set by another thread.
@@ -474,6 +476,7 @@ def delivery_from(lane: dict[str, Any], tag: str, lanes: RunLanes) -> Delivery:
         is_marked=lane.get("marked", False),
         is_gathered=lane.get("gathered", False),
         note=lane.get("note", ""),
+        is_foreign=lane.get("foreign", False),
     )
 
 

@@ -1,11 +1,11 @@
 """A message of a lane in Celery's consumer and in its request, to the pool and back. Others are received as in Celery.
 
 Guarantees that a message of a lane is acknowledged when it has ended, and returned when its process has died, whatever
-the settings and the attributes of its task say; that no rate limit applies to it; that it does not run after it was
-released; that a terminated one is buried, and that a revoke from before a replay does not stop the replayed message;
-and that one that Celery cannot run is buried: a body that cannot be decoded, or is not [args, kwargs, embed]. Celery
-would acknowledge the former, which drops it, and raise an error for the latter before it runs, so that it would be
-handed out again and again.
+the settings and the attributes of its task say, except that `acks_on_failure=False` buries one whose task has failed;
+that no rate limit applies to it; that it does not run after it was released; that a terminated one is buried, and that
+a revoke from before a replay does not stop the replayed message; and that one that Celery cannot run is buried: a body
+that cannot be decoded, or is not [args, kwargs, embed]. Celery would acknowledge the former, which drops it, and raise
+an error for the latter before it runs, so that it would be handed out again and again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from billiard.exceptions import Terminated, WorkerLostError
 from celery import Task, bootsteps
-from celery.exceptions import Ignore
+from celery.exceptions import Ignore, Reject
 from celery.local import Proxy
 from celery.platforms import signals as _signals
 from celery.utils.imports import instantiate
@@ -142,6 +142,7 @@ class LaneRequest(Request):
     """A request that does not run after its message was released, and whose message is buried on termination."""
 
     _termination_signal: int | None = None
+    _failure: Any = None
 
     def revoked(self) -> bool:
         """Called by Celery right before it passes a request to the pool."""
@@ -221,10 +222,19 @@ class LaneRequest(Request):
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
         error = getattr(exc_info.exception, "exc", exc_info.exception)
         if self._termination_signal is None or self._already_revoked or not isinstance(error, _TERMINATION_ERRORS):
+            self._failure = None if isinstance(error, Reject) else exc_info
             return super().on_failure(exc_info, send_failed_event, return_ok)
         self._app.lanes.in_flight.release(self._message.delivery_tag)
         self._announce_revoked("terminated", True, self._termination_signal, False)
         return None
+
+    def reject(self, requeue: bool = False) -> None:
+        """Bury a message with the error of its task, which Celery rejects with `acks_on_failure=False`."""
+        if self._failure is not None and not requeue:
+            error = getattr(self._failure.exception, "exc", self._failure.exception)
+            problem = {"type": type(error).__name__, "message": str(error), "traceback": self._failure.traceback}
+            self._app.lanes.in_flight.bury(self._message.delivery_tag, problem)
+        super().reject(requeue)
 
     def _is_released(self) -> bool:
         in_flight, tag = self._app.lanes.in_flight, self._message.delivery_tag

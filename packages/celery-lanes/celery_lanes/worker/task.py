@@ -98,16 +98,18 @@ class LaneTask(Task):
         return self.run_leased(delivery, args, kwargs)
 
     def _warn_if_unordered(self, delivery: Delivery | None) -> None:
-        """A function may have returned None for this message; a template always gives keys."""
+        """On an ordinary queue, a function may have returned None for this message; a template always gives keys."""
         lane, request = lane_of(self), self.request
-        if delivery or lane is None or callable(lane) or self._is_unordered_known:
+        is_ordered = callable(lane) if delivery is None else not delivery.is_foreign
+        if lane is None or is_ordered or self._is_unordered_known:
             return
         self._is_unordered_known = True
         queue = (request.delivery_info or {}).get("routing_key")
         logger.warning(
-            "lanes: %s has a lane, and a message of it came through the ordinary queue %s, in no order: its publisher "
-            "does not know the lane. Import the task there, or name the lane in its task_routes",
+            "lanes: %s has a lane, and a message of it came through the %s queue %s, in no order: its publisher "
+            "does not know the lane. Import the task there, or name the lane in its task_routes, with lanes.install",
             self.name,
+            "lane" if delivery else "ordinary",
             queue,
         )
 
@@ -126,6 +128,8 @@ class LaneTask(Task):
             raise Ignore(str(lost)) from None
         except (RedisError, SoftTimeLimitExceeded) as away:
             raise Reject(f"could not ask Redis for the lease of {delivery.id}: {away}", requeue=True) from None
+        if delivery.is_foreign:
+            self._warn_if_unordered(delivery)
         try:
             if claimed_s:
                 delivery.park(delay_s=claimed_s, kind="Chord", reason="its worker died while it published the body")
