@@ -29,7 +29,6 @@ class Broadcasting:
     def __init__(self, settings: Settings, stored: Stored) -> None:
         self._settings = settings
         self._stored = stored
-        self._started = 0
 
     def start(
         self,
@@ -47,8 +46,7 @@ class Broadcasting:
         chats = self._stored.ask(lambda store: session_chats(store.client, bot_id)) if to == "sessions" else _chats(to)
         if len(chats) > MOST_RECIPIENTS:
             raise RecipientsError(f"a broadcast to {len(chats):,} chats: give at most {MOST_RECIPIENTS:,}")
-        self._started += 1
-        id_ = f"{self._stored.message_id.partition(':')[2].replace(':', '-')}-{self._started}"
+        id_ = f"{self._stored.message_id.partition(':')[2].replace(':', '-')}-{next(self._stored.numbers)}"
         self._stored.ask(lambda store: Broadcasts(store.client, bot_id).store(id_, call, chats, per_s))
         self._stored.stage_timer(feed_again(self._settings, id_, 0))
         return id_
