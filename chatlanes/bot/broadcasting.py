@@ -14,7 +14,7 @@ from redis import Redis
 
 from celery_lanes.runtime.threads import run_blocking
 from chatlanes.bot.stored import SESSION, Stored
-from chatlanes.broadcasts import Broadcasts, Call, RecipientsError, checked_rate, feed_again
+from chatlanes.broadcasts import Broadcasts, Call, RecipientsError, checked_rate, feed_again, is_chat_id
 from chatlanes.settings import Settings
 from chatlanes.telegram.client import prepare
 from chatlanes.telegram.methods import check_method
@@ -53,13 +53,19 @@ class Broadcasting:
 
 
 def _chats(to: Iterable[int]) -> list[int]:
-    """The chat ids, without repeated ones. Raises RecipientsError; the characters of a string are not chat ids."""
+    """The chat ids, without repeated ones. Raises RecipientsError."""
     try:
-        if isinstance(to, str | bytes):
-            raise TypeError
-        return list(dict.fromkeys(map(int, to)))
-    except (TypeError, ValueError):
-        raise RecipientsError(f"a broadcast to {to!r:.80}: give chat ids, such as [123456], or 'sessions'") from None
+        chats: dict[Any, None] = dict.fromkeys([to] if isinstance(to, str | bytes) else to)
+    except TypeError:
+        raise _wrong(to) from None
+    for chat in chats:
+        if not is_chat_id(chat):
+            raise _wrong(chat)
+    return list(chats)
+
+
+def _wrong(given: object) -> RecipientsError:
+    return RecipientsError(f"a broadcast to {given!r:.80}: give chat ids, such as [123456], or 'sessions'")
 
 
 def _call(method: str | None, handler: str | None, params: dict[str, Any]) -> Call:

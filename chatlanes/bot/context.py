@@ -443,7 +443,7 @@ class Context(Once, Shorthands):
             paid: Pass allow_paid_broadcast, for rates above 30; Telegram charges Stars for it.
 
         Raises:
-            chatlanes.broadcasts.RecipientsError: More than a million recipients.
+            chatlanes.broadcasts.RecipientsError: One is not a chat id, or there are more than a million.
             chatlanes.broadcasts.RateError: The rate is above 30 and not paid.
             LookupError: The update did not come through a lane.
         """
