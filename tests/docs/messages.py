@@ -51,7 +51,7 @@ ENDING = {
     "StaysError",
     "SimulatorFailedError",
     "StartError",
-    "StorageInUseError",
+    "StorageError",
     "TelegramTroubleError",
     "TokenRefusedError",
     "UnknownBotError",
