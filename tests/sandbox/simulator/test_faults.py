@@ -113,7 +113,8 @@ def test_a_port_in_use_is_one_sentence(simulator: Simulator, capfd: pytest.Captu
     port = int(simulator.url.rsplit(":", 1)[1])
     with pytest.raises(SimulatorFailedError, match="ended with code 1"):
         start(port=port)
-    assert capfd.readouterr().err == f"the simulator cannot listen on 127.0.0.1:{port}: Address already in use\n"
+    why = f"the simulator cannot listen on 127.0.0.1:{port}: Address already in use. Give another --port\n"
+    assert capfd.readouterr().err == why
 
 
 @pytest.mark.parametrize("token", ["abc", "1:", ":a", "1:a b", ""])

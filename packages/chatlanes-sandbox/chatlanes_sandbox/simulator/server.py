@@ -244,7 +244,9 @@ def _listener(host: str, port: int) -> socket.socket:
         listener.listen()
     except OSError as error:
         listener.close()
-        raise PortInUseError(f"the simulator cannot listen on {host}:{port}: {error.strerror}") from error
+        raise PortInUseError(
+            f"the simulator cannot listen on {host}:{port}: {error.strerror}. Give another --port"
+        ) from error
     return listener
 
 
