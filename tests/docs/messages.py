@@ -76,7 +76,7 @@ SENTENCES: dict[str, set[str]] = {
     "packages/celery-lanes/celery_lanes/protocol/server.py": {"advice", "_eviction"},
     "chatlanes/poller/bot_api.py": {"_holder", "result_of"},
     "chatlanes/poller/webhook/validation.py": {"Rejection"},
-    "packages/chatlanes-sandbox/chatlanes_sandbox/__main__.py": {"sandbox"},
+    "packages/chatlanes-sandbox/chatlanes_sandbox/command.py": {"sandbox"},
     "packages/chatlanes-sandbox/chatlanes_sandbox/supervisor/import_check.py": {"_try"},
     "packages/chatlanes-sandbox/chatlanes_sandbox/run.py": {"supervise"},
     "chatlanes/settings/bots.py": {"_bot", "_tables", "_together", "_token", "_wrong_keys"},
