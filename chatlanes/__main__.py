@@ -88,7 +88,7 @@ for program in (
     Program("poller", "chatlanes.poller.__main__:poller", "Fetch updates by long polling; `replay` reads a file."),
     Program(
         "sandbox",
-        "chatlanes_sandbox.__main__:sandbox",
+        "chatlanes_sandbox.command:sandbox",
         "Run everything here, with a simulated Telegram.",
         "chatlanes_sandbox",
     ),

@@ -14,7 +14,7 @@ from redis import Redis
 
 from celery_lanes.runtime.threads import run_blocking
 from chatlanes.bot.stored import SESSION, Stored
-from chatlanes.broadcasts import Broadcasts, Call, RecipientsError, checked_rate, feed_again
+from chatlanes.broadcasts import Broadcasts, Call, RecipientsError, checked_rate, feed_again, is_chat_id
 from chatlanes.settings import Settings
 from chatlanes.telegram.client import prepare
 from chatlanes.telegram.methods import check_method
@@ -29,7 +29,6 @@ class Broadcasting:
     def __init__(self, settings: Settings, stored: Stored) -> None:
         self._settings = settings
         self._stored = stored
-        self._started = 0
 
     def start(
         self,
@@ -47,21 +46,26 @@ class Broadcasting:
         chats = self._stored.ask(lambda store: session_chats(store.client, bot_id)) if to == "sessions" else _chats(to)
         if len(chats) > MOST_RECIPIENTS:
             raise RecipientsError(f"a broadcast to {len(chats):,} chats: give at most {MOST_RECIPIENTS:,}")
-        self._started += 1
-        id_ = f"{self._stored.message_id.partition(':')[2].replace(':', '-')}-{self._started}"
+        id_ = f"{self._stored.message_id.partition(':')[2].replace(':', '-')}-{next(self._stored.numbers)}"
         self._stored.ask(lambda store: Broadcasts(store.client, bot_id).store(id_, call, chats, per_s))
         self._stored.stage_timer(feed_again(self._settings, id_, 0))
         return id_
 
 
 def _chats(to: Iterable[int]) -> list[int]:
-    """The chat ids, without repeated ones. Raises RecipientsError; the characters of a string are not chat ids."""
+    """The chat ids, without repeated ones. Raises RecipientsError."""
     try:
-        if isinstance(to, str | bytes):
-            raise TypeError
-        return list(dict.fromkeys(map(int, to)))
-    except (TypeError, ValueError):
-        raise RecipientsError(f"a broadcast to {to!r:.80}: give chat ids, such as [123456], or 'sessions'") from None
+        chats: dict[Any, None] = dict.fromkeys([to] if isinstance(to, str | bytes) else to)
+    except TypeError:
+        raise _wrong(to) from None
+    for chat in chats:
+        if not is_chat_id(chat):
+            raise _wrong(chat)
+    return list(chats)
+
+
+def _wrong(given: object) -> RecipientsError:
+    return RecipientsError(f"a broadcast to {given!r:.80}: give chat ids, such as [123456], or 'sessions'")
 
 
 def _call(method: str | None, handler: str | None, params: dict[str, Any]) -> Call:

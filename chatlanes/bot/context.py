@@ -12,7 +12,7 @@ their calls are refused.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -83,7 +83,7 @@ class Context(Once, Shorthands):
 
     interrupts: Interrupts | None = None
 
-    broadcasting: Callable[[], Broadcasting] | None = None
+    broadcasting: Broadcasting | None = None
     can_stop: bool = False
 
     timer_plan: TimerPlan = DEFAULT_TIMER_PLAN
@@ -443,13 +443,13 @@ class Context(Once, Shorthands):
             paid: Pass allow_paid_broadcast, for rates above 30; Telegram charges Stars for it.
 
         Raises:
-            chatlanes.broadcasts.RecipientsError: More than a million recipients.
+            chatlanes.broadcasts.RecipientsError: One is not a chat id, or there are more than a million.
             chatlanes.broadcasts.RateError: The rate is above 30 and not paid.
             LookupError: The update did not come through a lane.
         """
         if self.broadcasting is None:
             raise LookupError("ctx.broadcast needs an update that came through a lane")
-        return self.broadcasting().start(to, method, handler, rate, paid, params)
+        return self.broadcasting.start(to, method, handler, rate, paid, params)
 
     @cached_property
     def _session(self) -> Session:

@@ -30,8 +30,8 @@ KIND = "schedule"
 #: After an outage: one firing for all missed occurrences, one for each, or none.
 Missed = Literal["run", "all", "skip"]
 
-#: The most occurrences that `missed="all"` catches up: the last ones.
-MOST_MISSED = 100
+#: The most occurrences of a schedule that are fired at once: the last ones.
+MOST_AT_ONCE = 100
 #: An occurrence that nobody has fired for this long is missed. A restart of the only worker takes less.
 MISSED_AFTER_MS = 60_000
 #: The first period that is searched backwards; each next one is this many times longer.
@@ -146,12 +146,15 @@ class Due(NamedTuple):
 
 
 def due(record: ScheduleRecord, missed: Missed, now_ms: int) -> Due | None:
-    """The occurrences that are due now; None: there is none."""
-    found = record.clockwork.last(record.after_ms, now_ms, MOST_MISSED if missed == "all" else 1)
+    """The occurrences that are due now, at most the last MOST_AT_ONCE; None: there is none. `missed` applies to those
+    that are late by more than MISSED_AFTER_MS.
+    """
+    found = record.clockwork.last(record.after_ms, now_ms, MOST_AT_ONCE)
     if not found:
         return None
-    is_skipped = missed == "skip" and found[-1] < now_ms - MISSED_AFTER_MS
-    return Due([] if is_skipped else found, found[-1])
+    past = [at_ms for at_ms in found if at_ms < now_ms - MISSED_AFTER_MS]
+    fired = {"run": past[-1:], "all": past, "skip": []}[missed]
+    return Due(fired + found[len(past) :], found[-1])
 
 
 #: It becomes a part of keys in Redis and of message ids.
@@ -173,8 +176,8 @@ class Schedule:
         cron: Minute, hour, day of the month, month and day of the week, as in crontab; before them possibly the second.
         function: Called with a Context at each time; a function or a coroutine function.
         tz: The time zone of the expression.
-        missed: The occurrences that no worker fired in time, because none was running: `"run"` once for all of them,
-            `"all"` once for each (the last 100), or `"skip"`.
+        missed: The occurrences that no worker fired within a minute, because none was running: `"run"` once for all of
+            them, `"all"` once for each (the last 100), or `"skip"`.
     """
 
     name: str

@@ -9,7 +9,7 @@ from chatlanes.broadcasts.broadcast import BroadcastProgress, Broadcasts, Call, 
 from chatlanes.broadcasts.feeding import FEED_TASK, Feeder, feed_again, feed_message
 from chatlanes.broadcasts.pacing import RateError, checked_rate
 from chatlanes.broadcasts.reasons import NOT_REACHED, Reason, detail_of, reason_of
-from chatlanes.broadcasts.recipients import RecipientsError, read_recipients
+from chatlanes.broadcasts.recipients import RecipientsError, is_chat_id, read_recipients
 
 __all__ = [
     "FEED_TASK",
@@ -27,6 +27,7 @@ __all__ = [
     "detail_of",
     "feed_again",
     "feed_message",
+    "is_chat_id",
     "keys",
     "new_id",
     "read_recipients",

@@ -27,6 +27,10 @@ class RecipientsError(Exception):
     """The recipients cannot be used as given. The text says what to do."""
 
 
+def is_chat_id(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < abs(value) <= LARGEST_ID
+
+
 def read_recipients(file: TextIO) -> list[int]:
     """The chat ids, one on each line, without repeated ones. Blank lines, and text after `#`, are ignored.
 
@@ -39,7 +43,7 @@ def read_recipients(file: TextIO) -> list[int]:
         if len(line) == LONGEST_LINE and line[-1] != "\n":
             wrong.append(f"line {number} has more than {LONGEST_LINE:,} characters")
             break  # what follows is not the beginning of a line
-        if _LINE.fullmatch(text) and 0 < abs(int(text)) <= LARGEST_ID:
+        if _LINE.fullmatch(text) and is_chat_id(int(text)):
             chats[int(text)] = None
         elif text:
             wrong.append(f"line {number} is {text[:40]!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 
@@ -25,7 +26,8 @@ def bots() -> None:
 @click.option("--bot", "path", metavar="PATH", help="Its handler, such as tenants:handle. Default: BOT.")
 def add(lanes: BotContext, path: str | None) -> None:
     """Add a bot, or replace its token and handler. The token is asked for, or read from the standard input."""
-    token = click.prompt("Token", hide_input=True, err=True) if sys.stdin.isatty() else sys.stdin.readline()
+    stdin = sys.stdin or io.StringIO()  # None: it is closed
+    token = click.prompt("Token", hide_input=True, err=True) if stdin.isatty() else stdin.readline()
     try:
         added = added_bots.add(token.strip(), path, settings=_settings(lanes))
     except (added_bots.AddError, SettingsError) as error:

@@ -318,7 +318,7 @@ def param(text: str) -> tuple[str, Any]:
         raise click.UsageError(f"--param {text}: write NAME=VALUE, such as disable_notification=true")
     try:
         return name, json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return name, value
 
 

@@ -15,6 +15,7 @@ from celery_lanes.monitoring import inspection
 from celery_lanes.protocol import keys
 from chatlanes.bot.stored import SESSION
 from chatlanes.cli.context import BotContext
+from chatlanes.settings.checks import ORDERS
 
 _of_bot = click.option("--bot", metavar="NAME", help="The bot that the chat belongs to, if there are several.")
 _PAUSE_HELP = (
@@ -42,7 +43,11 @@ def chat(lanes: BotContext, lane: str, bot: str | None, with_content: bool) -> N
     timers = [timer for timer in lanes.timers_of(lane) if bot in (None, _bot_of(lanes, timer.owner))]
     if timers:
         show_timers(lanes, lane, timers)
-    if not (found or sessions or buried or timers):
+    orders = {_order_of(lanes, bot_id) for bot_id in _ids(lanes, bot).values() or [None]}
+    elsewhere = [order for order in orders if order == "bot" or order not in ORDERS]
+    if elsewhere and not found and _is_number(lane):
+        echo(_instead(elsewhere[0], lane))
+    elif not (found or sessions or buried or timers):
         echo(f"{lane} has no waiting, running or buried updates, no session and no timers")
 
 
@@ -109,16 +114,50 @@ def resume_chat(lanes: BotContext, lane: str, bot: str | None) -> None:
 
 def lane_key(lanes: BotContext, chat: str, bot: str | None) -> str:
     """The key of a lane; in an app without bots, `chat` is the key. Raises CommandError if it is ambiguous which bot
-    the chat belongs to.
+    the chat belongs to, and for a number that is not that of a lane.
     """
     if "/" in chat or not (lanes.bots() or lanes.bot_ids):
         return chat
-    ids = {name: bot_id for bot_id, name in lanes.bot_ids.items() if bot in (None, name)}
-    key = chat if ":" in chat else f"chat:{chat}"
-    if len(ids) == 1:
-        return f"{next(iter(ids.values()))}/{key}"
-    if ids:
+    ids = _ids(lanes, bot)
+    if len(ids) > 1:
         raise CommandError(f"there are several bots: add --bot with one of {', '.join(ids)}")
+    bot_id = next(iter(ids.values()), None)
+    if _is_number(chat) and (instead := _instead(_order_of(lanes, bot_id), chat)):
+        raise CommandError(instead)
+    key = f"chat:{chat}" if _is_number(chat) else chat
+    if bot_id is not None:
+        return f"{bot_id}/{key}"
     raise CommandError(
         f"the bot's id is unknown here, because its token is not set: put the id before the key, as in 123456/{key}"
     )
+
+
+def _ids(lanes: BotContext, bot: str | None) -> dict[str, int]:
+    """The bots with this name, by name; None: all."""
+    return {name: bot_id for bot_id, name in lanes.bot_ids.items() if bot in (None, name)}
+
+
+def _order_of(lanes: BotContext, bot_id: int | None) -> str:
+    """ORDER_BY of a bot. An added one has that of the process."""
+    settings = lanes.settings()
+    own = {each.bot_id: each.order_by for each in lanes.bots() if each.bot_token is not None}
+    return own.get(bot_id or 0) or (settings.order_by if settings else "chat")
+
+
+def _is_number(chat: str) -> bool:
+    return chat.removeprefix("-").isdecimal()
+
+
+def _instead(order_by: str, chat: str) -> str:
+    """What to give instead of the number of a chat. Empty: its updates are in the lane of its number."""
+    match order_by:
+        case "chat" | "chat+user":
+            return ""
+        case "user":
+            return f"with ORDER_BY=user each user has a lane: give it, as in user:{chat if int(chat) > 0 else 123456}"
+        case "topic":
+            return f"with ORDER_BY=topic each topic has a lane: give chat:{chat}, or a topic, as in topic:{chat}:3"
+        case "bot":
+            return "with ORDER_BY=bot all chats are in one lane: give its key, bot"
+        case _:
+            return f"with ORDER_BY={order_by} give the key of a lane, with the id of the bot, as in 123456/customer:9"

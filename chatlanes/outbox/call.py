@@ -68,6 +68,8 @@ def call_of(settings: Settings, chat_id: int, method: str, once: str | None, par
         raise SendError(
             f"chat_id={chat_id!r:.80}: use the number of the chat, which names its lane; getChat finds that of a @name"
         )
+    if "chat_id" in params:
+        raise SendError(f"chat_id={params['chat_id']!r:.80}: leave it out; the chat of a call is {chat_id}")
     given = {name: value for name, value in params.items() if value is not None}
     full = _with_chat(method, chat_id, given) if isinstance(method, str) else given
     _check(method, full)
@@ -117,6 +119,8 @@ def _place(chat_id: int, given: dict[str, Any]) -> dict[str, Any]:
 def _check(method: Any, params: dict[str, Any]) -> None:
     if not isinstance(method, str):
         raise SendError(f"method={method!r:.80}: use the name of a method, such as 'sendMessage'")
+    if method.lower() == "getupdates":
+        raise SendError("getUpdates cannot be sent: it could confirm updates that the poller has not stored")
     _explained(lambda: check_method(method))
     _explained(lambda: check_parameters(method, params))
     size = sum(_size(name, value) for name, value in params.items())

@@ -7,6 +7,8 @@ Does not count updates.
 
 import logging
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from functools import cache
 from typing import Any
 
 from chatlanes.poller.bot_api import has_id
@@ -14,7 +16,7 @@ from chatlanes.settings import Settings
 from chatlanes.settings.checks import kinds
 from chatlanes.settings.imports import ImportPathError, import_function
 from chatlanes.updates import copy_of
-from chatlanes.updates.parsing import CutUpdate
+from chatlanes.updates.parsing import KINDS, CutUpdate
 
 log = logging.getLogger("poller")
 
@@ -33,6 +35,9 @@ class Filter:
         self._allowed = frozenset(settings.allowed_updates or ())
         self._kinds, self._function = _parse(settings.filter, settings.name_of("filter"))
         self._logged: set[type[BaseException]] = set()
+        for field, names in (("allowed_updates", self._allowed), ("filter", self._kinds)):
+            for name in sorted(names - KINDS):
+                _warn_of(settings.name_of(field), name)
 
     def admitted(self, updates: Sequence[Any]) -> list[Any]:
         """The admitted updates, in their order."""
@@ -49,6 +54,14 @@ class Filter:
                 self._logged.add(type(error))
                 log.exception("FILTER failed for update %d, which is admitted; logged once", update["update_id"])
             return True
+
+
+@cache
+def _warn_of(setting: str, name: str) -> None:
+    """Once in a process. Telegram adds kinds, so the name of a new one is not an error."""
+    near = get_close_matches(name, KINDS, n=1)
+    likely = f"did you mean {near[0]}?" if near else "correct it, unless the kind is newer than this version"
+    log.warning("%s: %s is not a known kind of update; %s", setting, name, likely)
 
 
 def _parse(text: str | None, setting: str) -> tuple[frozenset[str], Wants | None]:

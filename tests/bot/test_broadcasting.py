@@ -12,8 +12,18 @@ from chatlanes.broadcasts import RecipientsError
 from chatlanes.settings import Settings
 
 
-@pytest.mark.parametrize("to", ["123", "session", b"123", 123, None, ["ann"], [7, None]])
+@pytest.mark.parametrize("to", ["123", "session", b"123", 123, None, [[7]]])
 def test_what_is_not_an_iterable_of_chat_ids_is_refused(to: Any) -> None:
+    assert refusal(to) == f"a broadcast to {to!r}: give chat ids, such as [123456], or 'sessions'"
+
+
+@pytest.mark.parametrize("chat", ["ann", "12", None, 0, True, 1.7, float("inf"), 2**52 + 1, -(2**70)])
+def test_what_is_not_a_chat_id_is_named(chat: Any) -> None:
+    assert refusal(iter([7, chat, 8])) == f"a broadcast to {chat!r}: give chat ids, such as [123456], or 'sessions'"
+
+
+def refusal(to: Any) -> str:
     broadcasting = Broadcasting(Settings(bot_token="1:A", _env_file=None), cast("Stored", None))
-    with pytest.raises(RecipientsError, match=r"give chat ids, such as \[123456\], or 'sessions'"):
+    with pytest.raises(RecipientsError) as refused:
         broadcasting.start(to, "sendMessage", None, None, False, {"text": "hi"})
+    return str(refused.value)

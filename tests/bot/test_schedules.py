@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from types import ModuleType
@@ -18,7 +19,7 @@ from chatlanes.bot.context import Context
 from chatlanes.bot.loader import load_schedules
 from chatlanes.bot.schedules import (
     MISSED_AFTER_MS,
-    MOST_MISSED,
+    MOST_AT_ONCE,
     Clockwork,
     Due,
     Missed,
@@ -226,7 +227,7 @@ THREE = [NINE - 2 * DAY_MS, NINE - DAY_MS, NINE]
 @pytest.mark.parametrize(
     ("missed", "late_ms", "fires"),
     [
-        ("run", 0, [NINE]),
+        ("run", 0, [NINE - DAY_MS, NINE]),
         ("run", DAY_MS - 1, [NINE]),
         ("all", DAY_MS - 1, THREE),
         ("skip", MISSED_AFTER_MS, [NINE]),
@@ -241,6 +242,15 @@ def test_missed_occurrences(missed: Missed, late_ms: int, fires: list[int]) -> N
     assert due(after, missed, NINE + late_ms) is None
 
 
+@pytest.mark.parametrize(("missed", "past"), [("run", [61]), ("all", range(99, 60, -1)), ("skip", [])])
+def test_what_is_late_by_less_than_a_minute_is_not_missed(missed: Missed, past: Iterable[int]) -> None:
+    every_second = ScheduleRecord("* * * * * *", "UTC", after_ms=NINE - DAY_MS)
+    found = due(every_second, missed, NINE)
+    assert found == Due([NINE - 1000 * late_s for late_s in (*past, *range(60, -1, -1))], NINE)
+    short_stop = ScheduleRecord("*/3 * * * * *", "UTC", after_ms=NINE - 10_000)
+    assert due(short_stop, missed, NINE) == Due([NINE - 9_000, NINE - 6_000, NINE - 3_000, NINE], NINE)
+
+
 def test_nothing_is_due_before_its_time() -> None:
     before = ScheduleRecord(DAILY.cron, BERLIN, after_ms=NINE - DAY_MS)
     assert due(before, "all", NINE - 1) is None
@@ -252,7 +262,7 @@ def test_catching_up_is_bounded() -> None:
     every_second = ScheduleRecord("* * * * * *", "UTC", after_ms=NINE - 30 * DAY_MS)
     found = due(every_second, "all", NINE)
     assert found is not None
-    assert found.fires == [NINE - 1000 * n for n in reversed(range(MOST_MISSED))]
+    assert found.fires == [NINE - 1000 * n for n in reversed(range(MOST_AT_ONCE))]
 
 
 def test_a_record_is_read_back() -> None:

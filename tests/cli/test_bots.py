@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from chatlanes.cli.context import BotContext
@@ -20,4 +22,11 @@ def settings(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Settings:
 @pytest.mark.usefixtures("settings")
 def test_an_id_that_no_bot_has_is_refused(cli: Cli) -> None:
     assert cli.said("bots", "remove", "--", "-1") == ["name the bot by its id, the digits of its token"]
+    assert cli.code == 1
+
+
+@pytest.mark.usefixtures("settings")
+def test_closed_standard_input_has_no_token(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chatlanes.cli.bots.sys", SimpleNamespace(stdin=None))
+    assert cli.said("bots", "add")[0].startswith("the token (its value is secret and not shown) is not")
     assert cli.code == 1

@@ -11,6 +11,7 @@ import pytest
 
 from chatlanes.broadcasts import Broadcasts, Call, Reason, keys
 from chatlanes.broadcasts.broadcast import missed_line
+from chatlanes.cli.broadcast import param
 from chatlanes.cli.context import BotContext
 from chatlanes.settings import Settings
 from chatlanes.updates.added_bots import new_key
@@ -105,6 +106,13 @@ def test_a_method_that_does_not_exist_starts_nothing(cli: Cli, tmp_path: Path, m
     (tmp_path / "chats.txt").write_text("7\n")
     started = cli.said("broadcast", "start", "--to", str(tmp_path / "chats.txt"), "--method", method)
     assert (started, cli.code) == ([sentence], 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("a=[1]", [1]), ("a=b=c", "b=c"), ("a=" + "[" * 9_999, "[" * 9_999)], ids=["JSON", "text", "["]
+)
+def test_what_is_not_json_is_a_text(text: str, value: object) -> None:
+    assert param(text) == ("a", value)
 
 
 def test_without_a_token_a_broadcast_is_found_by_its_id(cli: Cli) -> None:

@@ -93,6 +93,35 @@ def test_what_cannot_be_a_chat_is_refused(cli: Cli, monkeypatch: pytest.MonkeyPa
     assert cli.code == 0
 
 
+@pytest.mark.parametrize(
+    ("order_by", "chat", "sentence"),
+    [
+        ("user", "7", "with ORDER_BY=user each user has a lane: give it, as in user:7"),
+        ("user", "-7", "with ORDER_BY=user each user has a lane: give it, as in user:123456"),
+        ("topic", "-7", "with ORDER_BY=topic each topic has a lane: give chat:-7, or a topic, as in topic:-7:3"),
+        ("bot", "7", "with ORDER_BY=bot all chats are in one lane: give its key, bot"),
+        ("a:b", "7", "with ORDER_BY=a:b give the key of a lane, with the id of the bot, as in 123456/customer:9"),
+    ],
+)
+def test_number_of_a_chat_without_a_lane_of_its_own_cannot_be_paused(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, order_by: str, chat: str, sentence: str
+) -> None:
+    bot_with(monkeypatch, order_by=order_by)
+    for word in ("pause", "resume"):
+        assert cli.said(word, "chat", chat) == [sentence]
+        assert cli.code == 1
+    assert (cli.said("chat", chat) == [sentence]) == (order_by in ("bot", "a:b"))
+
+
+def test_key_without_a_kind_is_taken_as_it_is(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    bot_with(monkeypatch, order_by="bot")
+    cli.append("1:1", "1/bot")
+    assert cli.said("pause", "chat", "bot") == ["paused 1/bot"]
+    assert cli.said("chat", "bot")[0].startswith("1/bot: 1 in the lane, paused since ")
+    bot_with(monkeypatch, order_by="chat+user")
+    assert cli.said("pause", "chat", "7") == ["paused 1/chat:7"]
+
+
 def test_the_next_timers_of_the_chat_are_shown(cli: Cli) -> None:
     for number in range(8):
         message = NewMessage("1:timer:", "shop.0", b"{}\n", ["1/chat:7"])

@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from kombu import Queue
 
+import celery_lanes as lanes
 from celery_lanes.cli import status
 from tests.cli.conftest import Cli
 
@@ -63,6 +65,18 @@ def test_queue_and_bot_are_paused_and_resumed(cli: Cli) -> None:
     assert ready(cli) == []
     assert cli.said("resume", "bot", "shop") == ["resumed shop"]
     assert sorted(ready(cli)) == ["1:1", "1:2"]
+
+
+def test_only_bot_needs_no_name_beside_its_broadcasts(cli: Cli) -> None:
+    cli.app.conf.task_queues = [
+        Queue("updates.express", queue_arguments=lanes.FIRST_QUEUE_ARGUMENTS),
+        Queue("updates.0", queue_arguments=lanes.QUEUE_ARGUMENTS),
+        Queue("broadcasts.0", queue_arguments=lanes.LAST_QUEUE_ARGUMENTS),
+    ]
+    assert cli.said("pause", "bot") == ["paused updates"]
+    assert cli.said("resume", "bot") == ["resumed updates"]
+    assert cli.said("pause", "bot", "broadcasts") == ["paused broadcasts"]
+    assert cli.said("pause", "bot", "shop") == ["there is no bot shop: the bots are updates, broadcasts"]
 
 
 @pytest.mark.parametrize(

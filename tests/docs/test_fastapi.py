@@ -88,6 +88,7 @@ def test_an_endpoint_sends_once_and_shows_the_result(shop: Shop) -> None:
     # Then the customer gets one message
     assert ids[0] == ids[1]
     until(lambda: shop.get(f"/calls/{ids[0]}").json() == {"state": "sent", "why": ""})
+    assert shop.get("/calls/x").status_code == 404
     assert shop.answers(chat).count("Order 17 is shipped.") == 1
 
 

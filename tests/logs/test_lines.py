@@ -10,7 +10,9 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from redis.exceptions import AuthenticationError
 
+from celery_lanes.errors import complaint
 from chatlanes.bot.event_loop import event_loop
 from chatlanes.logs import Ids, JsonLines, Secrets, UpdateIds, about
 from chatlanes.logs.celery_log import WorkerText
@@ -54,6 +56,13 @@ def test_a_token_is_cut_out(lines: logging.Formatter, text: str) -> None:
 
 def test_an_unknown_token_is_cut_out_of_urls() -> None:
     assert Secrets().cut("https://host/bot12:AAbb/getMe") == "https://host/bot<token>/getMe"
+
+
+def test_password_in_a_redis_url_is_hidden_and_the_example_is_not() -> None:
+    assert Secrets().cut("redis://:password@10.0.0.5:6379/0") == "redis://:<token>@10.0.0.5:6379/0"
+    advice = complaint(AuthenticationError("Authentication required."))
+    assert Secrets().cut(advice) == advice
+    assert "redis://:password@host:port/0" in advice
 
 
 def test_log_lines_of_a_run_have_its_ids() -> None:

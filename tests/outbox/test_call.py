@@ -87,6 +87,8 @@ def test_the_chat_is_a_parameter_where_the_method_takes_it(method: str, params: 
     [
         ("@news", "sendMessage", {}, "chat_id='@news': use the number of the chat, which names its lane"),
         (True, "sendMessage", {}, "chat_id=True: use the number"),
+        (7, "sendMessage", {"chat_id": 8, "text": "hi"}, "chat_id=8: leave it out; the chat of a call is 7"),
+        (7, "GetUpdates", {"offset": 9}, "getUpdates cannot be sent: it could confirm updates"),
         (7, "sendMesage", {}, "sendMesage is not a method of the Bot API 10.3; did you mean sendMessage?"),
         (7, None, {}, "method=None: use the name of a method, such as 'sendMessage'"),
         (7, "sendMessage", {}, "sendMessage needs text: pass it as a parameter"),

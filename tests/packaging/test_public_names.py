@@ -40,3 +40,9 @@ def test_name_loads_only_what_it_needs() -> None:
     assert loaded("from chatlanes import errors").isdisjoint({"celery", "redis", "requests", "pydantic"})
     assert loaded("from chatlanes import keys_of, load").isdisjoint({"celery", "redis", "requests"})
     assert loaded("from chatlanes import lanes").isdisjoint({"requests", "pydantic", "chatlanes.bot"})
+
+
+@pytest.mark.parametrize("program", ["chatlanes", "chatlanes_sandbox"])
+def test_a_program_loads_its_commands_when_they_are_used(program: str) -> None:
+    """Ctrl-C while they are loaded would be a traceback."""
+    assert loaded(f"import {program}.__main__").isdisjoint({"celery", "redis", "requests", "pydantic"})

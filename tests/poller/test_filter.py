@@ -67,6 +67,16 @@ def test_kinds_and_filter_both_apply(env: dict[str, str], let_in: list[int]) -> 
     assert ids(filter_of(**env).admitted(BATCH)) == let_in
 
 
+def test_unknown_kind_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        filter_of(FILTER="mesage,poll", ALLOWED_UPDATES="message,quite_new")
+    assert caplog.messages == [
+        "ALLOWED_UPDATES: quite_new is not a known kind of update; correct it, unless the kind is newer than this "
+        "version",
+        "FILTER: mesage is not a known kind of update; did you mean message?",
+    ]
+
+
 def test_filter_does_not_see_malformed_updates() -> None:
     batch = [*MALFORMED, CutUpdate(update(4))]
     assert filter_of(FILTER="own_filters:odd", ALLOWED_UPDATES="message").admitted(batch) == batch

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from chatlanes_sandbox.__main__ import sandbox
+from chatlanes_sandbox.command import sandbox
 from chatlanes_sandbox.plan import Plan, StartError, environment_of, parts_of, plan_from
 from chatlanes_sandbox.report import line, pauses_s
 from chatlanes_sandbox.run import hide_from_git, in_a_second_terminal

@@ -167,7 +167,7 @@ def test_with_a_token_it_serves_that_bot_on_the_redis_it_is_given(
     [
         ({"QUEUES": "none"}, 2, "QUEUES=none: allowed is a whole number from 1 to 1,024"),
         ({"BOT": "nowhere:handle", "BOT_TOKEN": "9:REAL"}, 1, "nowhere"),
-        ({"REDIS_URL": "redis://127.0.0.1:1/0"}, 1, "The Redis of REDIS_URL cannot be used: Error 111 connecting"),
+        ({"REDIS_URL": "redis://127.0.0.1:1/0"}, 1, "Connection refused. Start or correct it, or unset REDIS_URL: "),
     ],
 )
 def test_an_error_is_one_sentence(

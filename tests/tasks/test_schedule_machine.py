@@ -16,7 +16,7 @@ from redis import Redis
 
 from celery_lanes.monitoring import inspection
 from celery_lanes.protocol import Store
-from chatlanes.bot.schedules import MISSED_AFTER_MS, MOST_MISSED, Schedule, ScheduleRecord, owner_of
+from chatlanes.bot.schedules import MISSED_AFTER_MS, MOST_AT_ONCE, Schedule, ScheduleRecord, owner_of
 from chatlanes.tasks.schedules import Watcher
 from tests.tasks.test_schedules import BOT_ID, served
 
@@ -119,8 +119,10 @@ class WatchersMachine(RuleBasedStateMachine):
         if known_minutes != minutes or not due:
             return
         self.known[schedule.name] = (minutes, due[-1])
-        is_skipped = schedule.missed == "skip" and due[-1] < now_ms - MISSED_AFTER_MS
-        self.expected[schedule.name] += [] if is_skipped else due[-(MOST_MISSED if schedule.missed == "all" else 1) :]
+        last = due[-MOST_AT_ONCE:]
+        past = [at_ms for at_ms in last if at_ms < now_ms - MISSED_AFTER_MS]
+        kept = {"run": 1, "all": len(past), "skip": 0}[schedule.missed]
+        self.expected[schedule.name] += last[max(len(past) - kept, 0) :]
 
     def compare(self) -> None:
         fired: dict[str, list[int]] = {"run": [], "all": [], "skip": []}

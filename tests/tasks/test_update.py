@@ -18,13 +18,14 @@ from redis import Redis
 from celery_lanes import Lanes, install
 from celery_lanes.errors import Interrupted, LeaseLost, RedisAway
 from celery_lanes.leases.background import AckFlusher
-from celery_lanes.protocol import NewMessage, Outcome, Store, connect, keys
+from celery_lanes.protocol import NewMessage, Outcome, SetTimer, Store, connect, keys
 from celery_lanes.runtime import clock
 from celery_lanes.worker.delivery import Delivery
 from celery_lanes.worker.shutdown import HandlerEndedError
 from chatlanes.bot.bot import Bot, UpdateTimeoutError
 from chatlanes.bot.calls.run_calls import Calls, LaneCalls
 from chatlanes.bot.context import Context
+from chatlanes.broadcasts import Broadcasts
 from chatlanes.logs import Secrets
 from chatlanes.logs.errors import LONGEST_MESSAGE, LONGEST_TRACEBACK, problem_of
 from chatlanes.settings import Settings, load
@@ -300,6 +301,15 @@ def test_never_retried_errors_are_buried_at_once(lanes: Lanes, redis: Redis) -> 
         settlement.fail(served(), delivered(lanes), KeyError("a LookupError too"), Secrets())
     assert (state_of(redis, 1), state_of(redis, 2)) == ("buried", "ready")
     assert [problem["attempt"] for problem in problems(redis)] == [1]
+
+
+def test_each_broadcast_of_an_update_has_its_own_id(lanes: Lanes, redis: Redis) -> None:
+    ctx = update.context_of({"update_id": 1}, served(), delivered(lanes), Parking(), 1)
+    ids = [ctx.broadcast(chats, "sendMessage", text="hi") for chats in ([11, 12], [21])]
+    assert ids == ["1-1", "1-2"]
+    assert ctx.stored is not None
+    assert [write.name for write in ctx.stored.writes if isinstance(write, SetTimer)] == ids
+    assert [Broadcasts(redis, 1).progress(id_).total for id_ in ids] == [2, 1]
 
 
 # -- parked updates

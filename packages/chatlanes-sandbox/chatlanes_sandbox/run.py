@@ -209,7 +209,10 @@ def check_redis(settings: Settings) -> None:
     try:
         Intake.connect(settings.served[0]).close()
     except (RedisError, LanesError) as error:
-        raise StartError(f"The Redis of REDIS_URL cannot be used: {complaint(error)}") from error
+        raise StartError(
+            f"The Redis of REDIS_URL cannot be used: {complaint(error).rstrip('.')}. Start or correct it, or unset "
+            "REDIS_URL: then the sandbox starts its own."
+        ) from error
 
 
 def supervise(plan: Plan, settings: Settings, environment: dict[str, str], foundations: Foundations) -> str | None:

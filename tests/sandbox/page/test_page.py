@@ -13,6 +13,7 @@ import pytest
 import requests
 
 from chatlanes_sandbox.page.order_audit import OrderAudit
+from chatlanes_sandbox.page.storage import PageStorage, StorageError
 from chatlanes_sandbox.simulator import Simulator, SimulatorFailedError, start
 from tests.sandbox.calling import PATIENCE_S, BotClient, wait_until
 from tests.sandbox.page.paging import PageClient
@@ -315,6 +316,14 @@ def test_an_impossible_action_is_refused_in_one_sentence(page: PageClient) -> No
 )
 def test_foreign_pages_are_refused(page: PageClient, path: str, headers: dict[str, str], status: int) -> None:
     assert page.get(path, **headers).status_code == status
+
+
+def test_what_is_not_a_file_of_a_page_is_one_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("These are notes. " * 99)
+    with pytest.raises(StorageError, match=r"cannot be used: file is not a database\. Name another one with --data"):
+        PageStorage(file)
+    assert file.read_text() == "These are notes. " * 99
 
 
 @pytest.mark.slow

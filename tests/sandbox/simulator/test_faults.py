@@ -2,8 +2,10 @@
 
 import pytest
 import requests
+from click.testing import CliRunner
 
 from chatlanes_sandbox.simulator import Simulator, SimulatorFailedError, start
+from chatlanes_sandbox.simulator.__main__ import simulator as simulator_command
 from tests.sandbox.calling import BotClient, text_update, wait_until
 
 
@@ -111,7 +113,17 @@ def test_a_port_in_use_is_one_sentence(simulator: Simulator, capfd: pytest.Captu
     port = int(simulator.url.rsplit(":", 1)[1])
     with pytest.raises(SimulatorFailedError, match="ended with code 1"):
         start(port=port)
-    assert capfd.readouterr().err == f"the simulator cannot listen on 127.0.0.1:{port}: Address already in use\n"
+    why = f"the simulator cannot listen on 127.0.0.1:{port}: Address already in use. Give another --port\n"
+    assert capfd.readouterr().err == why
+
+
+@pytest.mark.parametrize("token", ["abc", "1:", ":a", "1:a b", ""])
+def test_a_token_of_another_form_is_one_sentence(token: str) -> None:
+    refused = CliRunner().invoke(simulator_command, ["--token", token])
+    assert (refused.exit_code, refused.output.splitlines()[-1]) == (
+        2,
+        "Error: Invalid value for --token: write <digits>:<text>, such as 1:SIMULATED",
+    )
 
 
 @pytest.mark.slow

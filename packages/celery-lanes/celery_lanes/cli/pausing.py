@@ -13,6 +13,7 @@ import click
 from celery_lanes.cli.context import CommandError, Context, OfLane, command, lane_argument, lanes
 from celery_lanes.cli.formatting import echo
 from celery_lanes.protocol.keys import group_of
+from celery_lanes.transport.transport import LAST_ARGUMENT
 
 
 @lanes.group()
@@ -80,12 +81,18 @@ def _group(lanes: Context, name: str | None) -> str:
     words, groups = lanes.words, {shown: group for group, shown in reversed(lanes.names.items())}
     if name is not None and name in groups:
         return groups[name]
-    if name is None and len(groups) == 1:
-        return next(iter(groups.values()))
+    if name is None and len(first := set(groups.values()) - _last(lanes)) == 1:
+        return first.pop()
     known = ", ".join(reversed(groups))
     if name is None:
         raise CommandError(f"name one of the {words.group}s: {known}")
     raise CommandError(f"there is no {words.group} {name}: the {words.group}s are {known}")
+
+
+def _last(lanes: Context) -> set[str]:
+    """The groups of queues that are read last. They are paused only by their names."""
+    declared = lanes.app.amqp.queues
+    return {group for group, queue in lanes.queues if declared[queue].queue_arguments.get(LAST_ARGUMENT)}
 
 
 def _check_queue(lanes: Context, queue: str) -> None:

@@ -33,7 +33,7 @@ from chatlanes_sandbox.page.history import Chat
 from chatlanes_sandbox.page.lanes import KnownWorkers, LaneSnapshot, LaneWatch, lanes_shown
 from chatlanes_sandbox.page.order_audit import OrderAudit
 from chatlanes_sandbox.page.progress import start_receiving, timeline
-from chatlanes_sandbox.page.storage import PageStorage, StorageInUseError
+from chatlanes_sandbox.page.storage import PageStorage, StorageError
 from chatlanes_sandbox.page.user_actions import ActionError
 from chatlanes_sandbox.page.views import chat_shown, message_shown
 from chatlanes_sandbox.simulator.calls.files import image_kind
@@ -400,12 +400,12 @@ ROUTES = [
 
 
 def serve_page(token: str, file: Path, port: int, *, first_update_id: int, quirks: bool) -> None:
-    """Until SIGTERM or SIGINT. Its chats are kept in `file`; one that another page has ends the process with a
+    """Until SIGTERM or SIGINT. Its chats are kept in `file`; one that cannot be used ends the process with a
     sentence, as do wrong settings. Raises PortInUseError.
     """
     try:
         settings, storage = load(), PageStorage(file)
-    except (SettingsError, StorageInUseError) as error:
+    except (SettingsError, StorageError) as error:
         sys.exit(str(error))
     audit = OrderAudit(collects=settings.collect != NO_COLLECT, interrupts=settings.interrupt == "on")
     order_by = settings.order_by

@@ -33,15 +33,15 @@ CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value BLOB);
 """
 
 
-class StorageInUseError(RuntimeError):
-    """Another page uses the file."""
+class StorageError(RuntimeError):
+    """Another page uses the file, or it is not the file of a page."""
 
 
 class PageStorage:
     """The file of one page; no other process may have it open."""
 
     def __init__(self, file: Path) -> None:
-        """Raises StorageInUseError."""
+        """Raises StorageError."""
         file.parent.mkdir(parents=True, exist_ok=True)
         self._db = sqlite3.connect(file, isolation_level=None, timeout=1.0, check_same_thread=False)
         try:
@@ -50,10 +50,12 @@ class PageStorage:
             # A kill of this process loses nothing of the operating system's cache.
             self._db.execute("PRAGMA synchronous = OFF")
             self._db.executescript(_TABLES)
-        except sqlite3.OperationalError as error:
-            taken = "locked" in str(error)
-            why = "another sandbox uses it; stop that one, or pass --data DIR" if taken else str(error)
-            raise StorageInUseError(f"The page's file {file} cannot be used: {why}.") from error
+        except sqlite3.DatabaseError as error:
+            why = "another sandbox uses it" if "locked" in str(error) else str(error)
+            raise StorageError(
+                f"The page's file {file} cannot be used: {why}. Name another one with --data DIR (sandbox) or --page "
+                "FILE (simulator)."
+            ) from error
         os.chmod(file, 0o600)
         self._forget_the_oldest()
 

@@ -30,8 +30,10 @@ def simulator(page: Path | None, port: int, token: str, first_update_id: int, no
     BOT_API_URL and BOT_TOKEN in the environment or in .env.
     """
     from chatlanes_sandbox.simulator.bot import SimulatedBot
-    from chatlanes_sandbox.simulator.server import PortInUseError, serve
+    from chatlanes_sandbox.simulator.server import TOKEN, PortInUseError, serve
 
+    if not TOKEN.fullmatch(token):
+        raise click.BadParameter("write <digits>:<text>, such as 1:SIMULATED", param_hint="--token")
     try:
         if page is None:
             serve(SimulatedBot(token, quirks=not no_quirks, first_update_id=first_update_id), port)

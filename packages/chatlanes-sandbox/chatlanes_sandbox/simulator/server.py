@@ -43,7 +43,7 @@ from chatlanes_sandbox.simulator.faults import fault_of, slowed
 from chatlanes_sandbox.simulator.responses import json_reply, refusal, result, result_of_updates
 from chatlanes_sandbox.simulator.updates import GetUpdatesConflictError
 
-_TOKEN = re.compile(r"\d+:[\w-]+")
+TOKEN = re.compile(r"\d+:[\w-]+")
 #: A client may name here the update that it calls for, as `<bot>:<update_id>`.
 UPDATE_HEADER = "x-update-id"
 #: And the position of the call among those of the update.
@@ -54,7 +54,7 @@ async def bot_api(request: Request) -> Response:
     """One call of a method."""
     bot: SimulatedBot = request.app.state.bot
     token = request.path_params["token"]
-    if not _TOKEN.fullmatch(token):
+    if not TOKEN.fullmatch(token):
         return refusal(404)
     if not hmac.compare_digest(token.encode(), bot.token.encode()):
         return refusal(401)
@@ -244,7 +244,9 @@ def _listener(host: str, port: int) -> socket.socket:
         listener.listen()
     except OSError as error:
         listener.close()
-        raise PortInUseError(f"the simulator cannot listen on {host}:{port}: {error.strerror}") from error
+        raise PortInUseError(
+            f"the simulator cannot listen on {host}:{port}: {error.strerror}. Give another --port"
+        ) from error
     return listener
 
 
