@@ -12,7 +12,7 @@ their calls are refused.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -83,7 +83,7 @@ class Context(Once, Shorthands):
 
     interrupts: Interrupts | None = None
 
-    broadcasting: Broadcasting | None = None
+    broadcasting: Callable[[], Broadcasting] | None = None
     can_stop: bool = False
 
     timer_plan: TimerPlan = DEFAULT_TIMER_PLAN
@@ -449,7 +449,7 @@ class Context(Once, Shorthands):
         """
         if self.broadcasting is None:
             raise LookupError("ctx.broadcast needs an update that came through a lane")
-        return self.broadcasting.start(to, method, handler, rate, paid, params)
+        return self.broadcasting().start(to, method, handler, rate, paid, params)
 
     @cached_property
     def _session(self) -> Session:

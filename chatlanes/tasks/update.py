@@ -8,6 +8,7 @@ each may be deleted without the others. Their order matters, because a process m
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from time import monotonic
 from types import ModuleType
@@ -197,7 +198,7 @@ def context_of(
         fence=int(delivery.fence),
         updates=updates,
         stream_first=settings.stream_first,
-        broadcasting=Broadcasting(settings, stored),
+        broadcasting=partial(Broadcasting, settings, stored),
         timer_plan=timer_plan,
         interrupts=Interrupts(delivery) if delivery.listens or delivery.is_stopped else None,
         can_stop=served.settings.control != NO_CONTROL,
