@@ -109,7 +109,7 @@ def _serve(host: str, port: int, registry: CollectorRegistry) -> Any:
         server, _ = start_http_server(port, host, registry)
     except (OSError, UnicodeError) as error:  # UnicodeError: not a name of a host
         reason = getattr(error, "strerror", None) or error
-        raise CommandError(f"cannot listen on {address(host, port)}: {reason}") from None
+        raise CommandError(f"cannot listen on {address(host, port)}: {reason}; set --host or --port") from None
     return server
 
 
