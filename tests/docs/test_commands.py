@@ -67,6 +67,7 @@ HERE = {
     "show ID": "show 1:742",
     "cancel ID": "cancel 1:timer:4102444800000:1",
     "shop": "updates",
+    "broadcasts": "updates",
     "pause chat 7": "pause chat 1/chat:7",
     " …": "",
     "drop": "drop --yes",
