@@ -19,7 +19,7 @@ CUT = "<token>"
 _SHORTEST_SECRET, _SHORTEST_PASSWORD = 8, 6
 
 _IN_URL = re.compile(r"/bot\d+(:|%3A)[^/?\s'\"]+", re.IGNORECASE)
-#: Not the example in a sentence of ours: redis://:password@host:port/0.
+#: Not the example that our errors give: redis://:password@host:port/0.
 _IN_REDIS_URL = re.compile(r"\b((?:rediss?|sentinel)://[^:/@\s]*:)(?!password@host:port)([^@\s]+?)@", re.IGNORECASE)
 
 #: The loggers of urllib3 that log URLs, most of them at level DEBUG.

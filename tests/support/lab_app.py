@@ -269,6 +269,20 @@ def fail_unordered(self: Any, times: int) -> None:
     record("end", self.request.id)
 
 
+class TextlessError(Exception):
+    """Its text cannot be made."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+    __repr__ = __str__
+
+
+def fail_without_text(self: Any) -> None:
+    record("start", self.request.id)
+    raise TextlessError
+
+
 def reject(self: Any, requeue: bool) -> None:
     """Raise Celery's Reject."""
     record("start", self.request.id)
@@ -510,6 +524,7 @@ TASKS = (
     batch,
     replace,
     run_and_linger,
+    fail_without_text,
     converse,
     steer,
     collect,

@@ -111,13 +111,16 @@ def test_a_failure_that_is_not_acknowledged_is_buried_with_its_error(make_lab: L
     lab = make_lab(task_acks_late=True, task_acks_on_failure_or_timeout=False)
     for name in ("run_and_linger", "reject"):
         lab.publish(name, ["lane"], task=name, **({"requeue": False} if name == "reject" else {"fails": True}))
+    lab.publish("fail_without_text", ["lane"], task="fail_without_text")
     lab.worker(pool, 1)
     lab.drained()
-    assert lab.dead() == ["run_and_linger", "reject"]
+    assert lab.dead() == ["run_and_linger", "reject", "fail_without_text"]
     found = json.loads(lab.problem("run_and_linger"))
     assert (found["type"], found["message"]) == ("RuntimeError", "as told")
     assert 'raise RuntimeError("as told")' in found["traceback"]
     assert json.loads(lab.problem("reject"))["type"] == "Rejected"
+    textless = json.loads(lab.problem("fail_without_text"))
+    assert (textless["type"], textless["message"]) == ("TextlessError", "(its text failed: ValueError)")
 
 
 @pytest.mark.parametrize("when", [{"eta": datetime(1999, 1, 1, tzinfo=UTC)}, {"countdown": -50.0}])

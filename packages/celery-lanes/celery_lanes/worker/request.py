@@ -232,7 +232,7 @@ class LaneRequest(Request):
         """Bury a message with the error of its task, which Celery rejects with `acks_on_failure=False`."""
         if self._failure is not None and not requeue:
             error = getattr(self._failure.exception, "exc", self._failure.exception)
-            problem = {"type": type(error).__name__, "message": str(error), "traceback": self._failure.traceback}
+            problem = {"type": type(error).__name__, "message": _text_of(error), "traceback": self._failure.traceback}
             self._app.lanes.in_flight.bury(self._message.delivery_tag, problem)
         super().reject(requeue)
 
@@ -276,6 +276,13 @@ class LaneRequest(Request):
         handed_out_s = lane["deadline_s"] - self._app.lanes.in_flight.lease_s
         if monotonic() - revoked_at_s > lane["replayed_s"] + clock.now_s() - handed_out_s:
             termination.forget(self.id)
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"(its text failed: {type(failure).__name__})"
 
 
 def _kill(pid: int) -> None:
