@@ -17,6 +17,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,11 +66,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def check(suite: Suite, fetched: Path, more: Sequence[str]) -> bool:
-    """Run a suite on stock and with lanes, print the differences, and return whether these are the documented ones."""
-    stock = repeated(suite, fetched, "", more)
+    """Run a suite on stock and with lanes, print the differences, and return whether these are the documented ones.
+
+    They run side by side, because most of the tests wait.
+    """
+    with ThreadPoolExecutor() as pool:
+        stock, *with_lanes = pool.map(lambda mode: repeated(suite, fetched, mode, more), ("", *suite.modes))
     good = report(suite.name, "stock", stock)
-    for mode in suite.modes:
-        found = repeated(suite, fetched, mode, more)
+    for mode, found in zip(suite.modes, with_lanes, strict=True):
         good = report(suite.name, f"lanes {mode}", found) and good
         good = explained(stock, found, documented(suite, mode)) and good
     return good
