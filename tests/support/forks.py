@@ -2,8 +2,9 @@
 has imported Celery and more, and forks itself.
 
 The process is the same as one of `python -m`, except that these modules are imported already: no module of the project
-reads the environment when it is imported. A process for which something must precede an import (gevent, settings of
-Python, a preloaded library) is started with `python -m`.
+reads the environment when it is imported. Workers with the pool gevent have a server of their own, which has patched
+the standard library before. A process for which something else must precede an import (settings of Python, a preloaded
+library) is started with `python -m`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ CELERY = (
     *("celery.concurrency.thread", "celery.events.state", "celery.worker.consumer", "kombu.transport.redis"),
     "celery_lanes",
 )
+#: As they are without gevent: the server and the watchers have no event loop.
+FORK, SOCKET = os.fork, socket.SocketType
 #: Variables that act when Python or an imported module starts.
 EARLY = ("PYTHON", "LD_", "OTEL_", "KOMBU_", "TZ")
 REQUEST_BYTES = 1_000_000
@@ -77,7 +80,7 @@ def _can_fork(command: Sequence[str], env: Mapping[str, str], imported: tuple[st
         return False
     if command[2] != "celery" and f"{command[2]}.__main__" not in imported:
         return False
-    return not {"gevent", "eventlet"} & set(command) and _early(env) == _early(STARTED_WITH)
+    return "eventlet" not in command and _early(env) == _early(STARTED_WITH)
 
 
 def _early(env: Mapping[str, str]) -> dict[str, str]:
@@ -113,7 +116,7 @@ class Forked:
         self._watch, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             socket.send_fds(
-                _server(imported), [json.dumps(request).encode()], [theirs.fileno(), output.fileno(), errors.fileno()]
+                _server(imported, "gevent" in command), [json.dumps(request).encode()], [theirs.fileno(), output.fileno(), errors.fileno()]
             )
         self.pid = int(self._watch.recv(100))
 
@@ -142,10 +145,10 @@ class Forked:
 
 
 @cache
-def _server(imported: tuple[str, ...]) -> socket.socket:
+def _server(imported: tuple[str, ...], is_patched: bool) -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        command = [sys.executable, "-m", "tests.support.forks", str(theirs.fileno()), *imported]
+        command = [sys.executable, "-m", "tests.support.forks", str(theirs.fileno()), *(["gevent"] if is_patched else []), *imported]
         running = subprocess.Popen(
             command, cwd=ROOT, env=STARTED_WITH, pass_fds=[theirs.fileno()], start_new_session=True
         )
@@ -155,14 +158,14 @@ def _server(imported: tuple[str, ...]) -> socket.socket:
     return ours
 
 
-def _serve(control: socket.socket) -> dict[str, Any] | None:
+def _serve(control: Any) -> dict[str, Any] | None:
     """Returns a request in the process that is to execute it, and None when pytest has ended."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a watcher
     while True:
         received, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES, 3)
         if not received:
             return None
-        if os.fork() == 0:
+        if FORK() == 0:
             control.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             return _watched(json.loads(received), *descriptors)
@@ -174,8 +177,8 @@ def _watched(request: dict[str, Any], watch_fd: int, *output_fds: int) -> dict[s
     """Forks the process, in which this returns. The watcher reports its end, and keeps its process id until the test
     knows.
     """
-    watch = socket.socket(fileno=watch_fd)
-    if pid := os.fork():
+    watch = SOCKET(fileno=watch_fd)
+    if pid := FORK():
         for each in output_fds:
             os.close(each)  # otherwise a reader of the output would not see its end
         ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
@@ -190,17 +193,19 @@ def _watched(request: dict[str, Any], watch_fd: int, *output_fds: int) -> dict[s
         os.close(each)
     os.environ.clear()
     os.environ.update(request["env"])
-    with watch:
-        watch.send(str(os.getpid()).encode())
+    watch.send(str(os.getpid()).encode())
+    watch.close()
     return request
 
 
 if __name__ == "__main__":
     for name in sys.argv[2:]:
+        if name == "gevent":
+            import_module("gevent.monkey").patch_all()
         import_module(name)
         if name.endswith(".__main__"):
             del sys.modules[name]  # runpy executes it
-    if started := _serve(socket.socket(fileno=int(sys.argv[1]))):
+    if started := _serve(SOCKET(fileno=int(sys.argv[1]))):
         sys.path[0] = started["cwd"]
         sys.argv = ["", *started["arguments"]]
         runpy.run_module(started["module"], run_name="__main__", alter_sys=True)
