@@ -37,6 +37,7 @@ def _cells(evidence: Evidence, verdict: Judgement) -> dict[str, str]:
         "stops; updates that they ended": f"{verdict.stops}; {verdict.stopped}",
         "steps paid": str(verdict.steps),
         "additions; taken by a run in progress": f"{verdict.additions}; {verdict.taken}",
+        "edits of streams": f"{verdict.edits:,}",
         "orders; most at a time": _orders(verdict),
         "schedules fired": ", ".join(f"{name}: {count:,}" for name, count in verdict.fired.items()) or "–",
         "broadcasts; recipients": _broadcasts(evidence),
@@ -104,7 +105,7 @@ def excerpt(violation: Violation, evidence: Evidence) -> list[str]:
         if message in ids:
             lines.append((hold.from_s, f"{message}: handed to {hold.holder} with fence {fence}"))
             lines.append((hold.until_s, f"{message}: fence {fence} is taken back"))
-    for effect in evidence.effects:
+    for effect in (*evidence.effects, *evidence.edits):
         if effect.update in updates:
             lines.append(
                 (effect.at_s, f"{effect.text or effect.update}: Telegram has its {effect.number} from run {effect.run}")

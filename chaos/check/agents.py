@@ -1,6 +1,6 @@
 """Checks the agents: each question is continued once, each addition is in the runs of one update, nothing happens after
-a stop, and each order is confirmed. Payments that came twice are judged as messages (repeated_messages.py). Pure
-functions.
+a stop, and each order is confirmed, by a message that shows the whole text. Payments that came twice are judged as
+messages (repeated_messages.py). Pure functions.
 
 An update that was terminated and is buried leaves its question open, until the timeout continues it.
 """
@@ -14,7 +14,7 @@ from chaos.check.stale_calls import ARRIVES_WITHIN_S
 from chaos.check.violation import Violation
 from chaos.evidence.aof import MessageId
 from chaos.evidence.records import Effect, Evidence, HandlerRun
-from chaos.systems.agents import CONFIRMATION, KIND, QUESTION, TOO_LATE
+from chaos.systems.agents import CONFIRMATION, KIND, QUESTION, TOO_LATE, confirmation
 from chaos.systems.users import Conversation
 
 
@@ -46,11 +46,23 @@ def _continued_by(runs: list[HandlerRun], evidence: Evidence) -> set[MessageId]:
     return {message for message in ended if message not in evidence.terminated}
 
 
+def not_whole(evidence: Evidence) -> list[Violation]:
+    """Confirmations that no message shows whole, although nobody has stopped the agent."""
+    shown = set(evidence.shown)
+    return [
+        Violation(f"no message shows the whole confirmation of {each.order}", (each.order,))
+        for each in evidence.conversations
+        if each.stop is None
+        and evidence.terminated.isdisjoint(each.updates)
+        and (each.order, "".join(confirmation(each.order))) not in shown
+    ]
+
+
 def after_stops(evidence: Evidence) -> list[Violation]:
     """Stops whose `on_stop` has not run; messages and payments of an agent after it; and runs of a stopped update."""
     runs = _by_update(evidence)
     effects: dict[int, list[Effect]] = {}
-    for effect in evidence.effects:
+    for effect in (*evidence.effects, *evidence.edits):
         effects.setdefault(effect.update, []).append(effect)
     found = list(_run_again(evidence))
     for each in evidence.conversations:

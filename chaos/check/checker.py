@@ -50,6 +50,7 @@ class Judgement:
     stops: int = 0  #: that users sent to agents
     stopped: int = 0  #: updates and answers that were stopped
     answers: Counter[str] = field(default_factory=Counter)  #: how the questions of the agents ended
+    edits: int = 0  #: of the messages in which agents stream
     steps: int = 0  #: different steps that were paid
     additions: int = 0  #: that users sent to agents
     taken: int = 0  #: additions that a run in progress took
@@ -74,6 +75,7 @@ OTHERS: dict[str, Callable[[Evidence], list[Violation]]] = {
     "schedules early or out of order": schedules.wrong,
     "questions not continued once": agents.wrong_questions,
     "additions not in one run": agents.wrong_additions,
+    "streams not whole": agents.not_whole,
     "effects after a stop": agents.after_stops,
     "orders lost": orders.lost,
     "orders not committed, or run again": orders.wrong,
@@ -107,6 +109,7 @@ def check(evidence: Evidence) -> Judgement:
         answers=agents.answers(evidence),
         additions=sum(len(each.additions) for each in evidence.conversations),
         taken=agents.taken(evidence),
+        edits=len(evidence.edits),
         steps=len({effect.text for effect in evidence.effects if effect.text.startswith(f"{STEP} ")}),
         orders=len(evidence.orders),
         at_a_time=orders.most_at_a_time(evidence),

@@ -21,7 +21,7 @@ def stale(evidence: Evidence) -> list[Violation]:
     runs = {run.name: run for run in evidence.all_runs}
     starts = _starts(evidence.all_runs)
     violations = []
-    for effect in evidence.effects:
+    for effect in (*evidence.effects, *evidence.edits):
         run = runs.get(effect.run or "")
         why = (
             "does not name its run" if run is None else _why_stale(effect, run, evidence) or _late(effect, run, starts)

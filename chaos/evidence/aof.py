@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from celery_lanes.protocol import keys
+from chaos.systems import agents
 
 FOREVER = float("inf")
 POLL_EVERY_S = 0.2
@@ -94,14 +95,20 @@ def _moved(message: MessageId, fields: dict[bytes, bytes], current: dict[Message
 
 
 def _noted(message: MessageId, fields: dict[bytes, bytes], book: Book) -> None:
-    """Reads calls and steps of the handler: the field is the call's number, from 1, or the place of the step; the value
-    is `state fence what outcome`.
+    """Reads calls, steps and the confirmation of the handler: the field is the call's number, from 1, or the place; the
+    value is `state fence what outcome`.
     """
     for place, value in fields.items():
         state, _, rest = value.partition(b" ")
-        if state == b"done" and (place.isdigit() or place.startswith(b"step/")):
-            number = int(place) - 1 if place.isdigit() else place.decode()
+        number = _number(place.decode())
+        if state == b"done" and number is not None:
             book.noted.add((message, number, rest.partition(b" ")[0].decode()))
+
+
+def _number(place: str) -> int | str | None:
+    if place == agents.CONFIRMED_AT:
+        return agents.CONFIRMATION
+    return int(place) - 1 if place.isdigit() else place if place.startswith("step/") else None
 
 
 def _message(key: bytes, prefix: bytes) -> MessageId:

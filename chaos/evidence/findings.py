@@ -16,11 +16,13 @@ from chaos.evidence.records import (
     BroadcastFindings,
     Evidence,
     InjectedFault,
+    edits_in,
     effects_in,
     groups_in,
     messages_of_broadcast,
     payments_in,
     runs_in,
+    shown_in,
     timers_in,
 )
 from chaos.systems.users import Conversation
@@ -97,6 +99,8 @@ def evidence(folder: Path) -> Evidence:
         main_broadcast=found.main_broadcast,
         conversations=conversations,
         open_questions=found.open_questions,
+        edits=edits_in(found.calls),
+        shown=shown_in(found.calls),
         orders=found.orders,
         news=messages_of_broadcast(found.calls),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chaos.evidence.aof import FOREVER, Book, Holds, MessageId
@@ -152,6 +152,9 @@ class Evidence:
     #: Those of the agents, and the ids of the questions that were open at the end.
     conversations: Sequence[Conversation] = ()
     open_questions: Sequence[str] = ()
+    #: The edits of their streams, and the texts of these at the end, each with its order.
+    edits: Sequence[Effect] = ()
+    shown: Sequence[tuple[int, str]] = ()
     #: The numbers of those that the shop has committed.
     orders: Sequence[int] = ()
     #: How many messages of the main broadcast each chat has got.
@@ -240,6 +243,24 @@ def effects_in(calls: Iterable[Record]) -> list[Effect]:
     return [_effect(call) for call in calls if _is_message(call) and call["params"]["text"] != broadcast.TEXT]
 
 
+def edits_in(calls: Iterable[Record]) -> list[Effect]:
+    """Those of the streams of agents. What the worker of a `/stop` adds to a stream names no run, and is left out."""
+    edits = [call for call in calls if call["ok"] and call["method"] == "editMessageText" and "run" in call["params"]]
+    return [replace(_effect(call), number="edit") for call in edits]
+
+
+def shown_in(calls: Iterable[Record]) -> list[tuple[int, str]]:
+    """The texts of the streams of agents at the end, each with its order."""
+    shown: dict[tuple[int, int], tuple[int, str]] = {}
+    for call in calls:
+        if call["ok"] and call["method"] in ("sendMessage", "editMessageText"):
+            message, text = call["result"], call["params"]["text"]
+            place = message["chat"]["id"], message["message_id"]
+            if text.startswith(f"{agents.KIND} ") and _effect(call).number == agents.CONFIRMATION:
+                shown[place] = _effect(call).update, text
+    return [*shown.values()]
+
+
 def payments_in(records: Iterable[Record], runs: Iterable[HandlerRun]) -> list[Effect]:
     fences = {run.name: run.fence for run in runs}
     return [
@@ -278,8 +299,8 @@ def _effect(call: Record) -> Effect:
     text, run, fence = params["text"], params.get("run"), params.get("fence")
     kind, is_other, name = text.partition(" ")
     if kind == agents.KIND:
-        update, number = map(int, name.split("."))
-        return Effect(call["at"], update, number, run, fence, text=text)
+        update, number = map(int, name.partition(" ")[0].split("."))
+        return Effect(call["at"], update, number, run, fence, text=f"{kind} {update}.{number}")
     if is_other:
         update = int(name.partition(".")[0]) if kind == timers.KIND else 0
         return Effect(call["at"], update, 0, run, fence, text=text)

@@ -1,4 +1,5 @@
-"""Samples the number of waiting updates every half second, and reads Telegram's received calls every 20 s.
+"""Samples the number of waiting updates every half second, and reads every 20 s the messages and edits that Telegram
+received.
 
 `calls` is complete although the simulator keeps only the most recent calls.
 """
@@ -18,6 +19,7 @@ from chatlanes_sandbox.simulator import Simulator
 
 EVERY_S = 0.5
 READ_CALLS_EVERY_S = 20.0
+METHODS = ("sendMessage", "editMessageText")
 #: A younger call may still be in progress.
 CALL_TAKES_S = 2.0
 
@@ -33,6 +35,7 @@ class Samples(threading.Thread):
         self._redis = Redis(port=redis_port, socket_timeout=1.0)
         self._pending = pending
         self._ended = threading.Event()
+        self._last_call = 0
 
     def run(self) -> None:
         read_s = time.time()
@@ -58,5 +61,6 @@ class Samples(threading.Thread):
         self._redis.close()
 
     def _read_calls(self, before_s: float) -> None:
-        last = self.calls[-1]["number"] if self.calls else 0
-        self.calls += [call for call in self._telegram.calls("sendMessage", after=last) if call["at"] < before_s]
+        read = [call for call in self._telegram.calls(after=self._last_call) if call["at"] < before_s]
+        self._last_call = max((call["number"] for call in read), default=self._last_call)
+        self.calls += [call for call in read if call["method"] in METHODS]

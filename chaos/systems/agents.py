@@ -1,6 +1,6 @@
-"""The agents of a chaos run: each pays for a search, asks its user, pays for an order and confirms it. A user may add
-something at any moment, which the run in progress takes (INTERRUPT=steer), or stop it. Every run and every payment is
-recorded.
+"""The agents of a chaos run: each pays for a search, asks its user, pays for an order and streams a
+confirmation. A user may add something at any moment, which the run in progress takes (INTERRUPT=steer), or stop it.
+Every run and every payment is recorded.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ ANSWER_WITHIN_S = 8.0
 THINKS_S = 1.0
 #: The calls of an agent, by number: an offer, the question, a confirmation.
 OFFER, QUESTION, CONFIRMATION = range(3)
+#: The place of the confirmation in the journal: the first message of the first stream.
+CONFIRMED_AT = "stream1:part1:0"
+#: The confirmation is written in this many pieces.
+PIECES = 8
 
 
 def group(update: dict[str, Any]) -> str | None:
@@ -49,7 +53,7 @@ def handle(ctx: Context) -> None:
         run.write("continued", answer=_ask(ctx, run))
         _think(ctx, run)
         _pay(ctx, run, "charge")
-        run.call(CONFIRMATION, ctx.chat_id, f"{KIND} {run.update}.{CONFIRMATION}")
+        _confirm(ctx, run)
 
 
 def on_stop(ctx: Context) -> None:
@@ -78,6 +82,18 @@ def _ask(ctx: Context, run: RecordedRun) -> str:
         except Asked as asked:  # the question is sent, and this run ends
             ended = asked
     raise ended
+
+
+def confirmation(order: int) -> list[str]:
+    """The pieces of the confirmation. The first is long enough to be sent at once."""
+    return [f"{KIND} {order}.{CONFIRMATION} is confirmed, with these details:", *(f" {n}" for n in range(PIECES))]
+
+
+def _confirm(ctx: Context, run: RecordedRun) -> None:
+    with run.calling(CONFIRMATION), ctx.stream() as out:
+        for piece in confirmation(run.update):
+            out.write(piece)
+            time.sleep(random() * THINKS_S / PIECES)  # noqa: S311 - not secret
 
 
 def _pay(ctx: Context, run: RecordedRun, name: str) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
@@ -22,7 +22,8 @@ from celery import current_task
 
 HISTORY = "CHAOS_HISTORY"
 
-_here = threading.local()
+#: The run whose call is made here; the thread of a stream inherits it.
+_here: ContextVar[RecordedRun | None] = ContextVar("run", default=None)
 
 
 class Caller(Protocol):
@@ -50,14 +51,14 @@ class RecordedRun:
     def calling(self, number: int) -> Iterator[None]:
         """Records that the block makes a call, which carries the run."""
         self.write("call", number=number)
-        _here.run = self
+        token = _here.set(self)
         try:
             yield
         except BaseException:
             self.write("failed", number=number)
             raise
         finally:
-            _here.run = None
+            _here.reset(token)
         self.write("called", number=number)
 
     def write(self, what: str, **more: Any) -> None:
@@ -91,8 +92,7 @@ def _fence() -> str | None:
 
 def _sign(session: requests.Session, request: requests.PreparedRequest, **how: Any) -> requests.Response:
     """Adds the run right before sending, so that a retry inside the client is signed as well."""
-    run = getattr(_here, "run", None)
-    if run is not None:
+    if run := _here.get():
         request.prepare_url(request.url, {"run": run.name, "fence": run.fence or ""})
     return _send(session, request, **how)
 

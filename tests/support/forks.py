@@ -115,9 +115,8 @@ class Forked:
         self.returncode: int | None = None
         self._watch, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            socket.send_fds(
-                _server(imported, "gevent" in command), [json.dumps(request).encode()], [theirs.fileno(), output.fileno(), errors.fileno()]
-            )
+            server, files = _server(imported, "gevent" in command), (theirs, output, errors)
+            socket.send_fds(server, [json.dumps(request).encode()], [each.fileno() for each in files])
         self.pid = int(self._watch.recv(100))
 
     def poll(self) -> int | None:
@@ -148,7 +147,8 @@ class Forked:
 def _server(imported: tuple[str, ...], is_patched: bool) -> socket.socket:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        command = [sys.executable, "-m", "tests.support.forks", str(theirs.fileno()), *(["gevent"] if is_patched else []), *imported]
+        modules = ["gevent", *imported] if is_patched else imported
+        command = [sys.executable, "-m", "tests.support.forks", str(theirs.fileno()), *modules]
         running = subprocess.Popen(
             command, cwd=ROOT, env=STARTED_WITH, pass_fds=[theirs.fileno()], start_new_session=True
         )

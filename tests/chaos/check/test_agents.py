@@ -9,7 +9,18 @@ import pytest
 
 from chaos.check.checker import check
 from chaos.evidence.aof import FOREVER, Book, Hold
-from chaos.evidence.records import Effect, Evidence, InjectedFault, Record, payments_in, runs_in
+from chaos.evidence.records import (
+    Effect,
+    Evidence,
+    InjectedFault,
+    Record,
+    edits_in,
+    effects_in,
+    payments_in,
+    runs_in,
+    shown_in,
+)
+from chaos.systems.agents import CONFIRMATION, confirmation
 from chaos.systems.users import Conversation
 
 ORDER, PRESS, STOP = 1, 2, 3
@@ -21,6 +32,8 @@ class Talk:
     def __init__(self) -> None:
         self.records: list[Record] = []
         self.effects: list[Effect] = []
+        self.edits: list[Effect] = []
+        self.shown: list[tuple[int, str]] = []
         self.faults: list[InjectedFault] = []
         self.book = Book()
         self.buried: set[int] = set()
@@ -37,12 +50,15 @@ class Talk:
         end: str = "end",
         says: tuple[int, ...] = (),
         pays: str = "",
+        shows: str | None = None,
+        edits_s: float | None = None,
         taken_back_s: float = FOREVER,
         noted: bool = True,
         had: tuple[int, ...] = (),
         took: tuple[int, ...] = (),
     ) -> Talk:
-        """One run, of the message that ran it. `says`: the numbers of its messages; `pays`: the name of its step.
+        """One run, of the message that ran it. `says`: the numbers of its messages; `shows`: the text of its stream at
+        the end, by default the whole one; `edits_s`: the time of its last edit; `pays`: the name of its step.
         `had`: the additions with which it began; `took`: the others.
         """
         self._runs += 1
@@ -60,6 +76,10 @@ class Talk:
             write("called", from_s, number=number)
             self.book.noted.add((message, number, fence))
             self.effects.append(Effect(from_s, of, number, name, fence, text=f"agent {of}.{number}"))
+        if CONFIRMATION in says:
+            self.shown.append((of, "".join(confirmation(of)) if shows is None else shows))
+        if edits_s is not None:
+            self.edits.append(Effect(edits_s, of, "edit", name, fence, text=f"agent {of}.{CONFIRMATION}"))
         if pays:
             write("paid", from_s, number=f"step/{pays}/1", key=f"1:1/{pays}/1")
             if noted:
@@ -80,6 +100,8 @@ class Talk:
             runs=[],
             others=runs,
             effects=[*self.effects, *payments_in(self.records, runs)],
+            edits=self.edits,
+            shown=self.shown,
             faults=self.faults,
             expected=(),
             buried=frozenset(self.buried),
@@ -167,6 +189,41 @@ def test_effects_after_a_stop_are_found() -> None:
     paid = stopped().run(STOP, 3.0, 3.5, of=STOP).run("timer:5", 4.0, 5.0, answer="too late", pays="charge")
     found = paid.violations(stop=STOP)["effects after a stop"]
     assert found == ["step 1:1/charge/1 took effect at 4.000, after the stop 3"]
+
+
+def test_a_stream_that_is_not_whole_is_found_unless_its_agent_was_stopped() -> None:
+    half = Talk().asks().run(PRESS, 2.0, 3.0, answer="Yes", says=(2,), pays="charge", shows="agent 1.2 is confirmed,")
+    assert half.violations() == {"streams not whole": ["no message shows the whole confirmation of 1"]}
+    half.run(STOP, 3.0, 3.5, of=STOP)
+    assert half.violations(stop=STOP) == {}
+
+
+def test_edits_of_stale_holders_and_after_a_stop_are_found() -> None:
+    talk = Talk().asks().run(PRESS, 2.0, 6.0, answer="Yes", says=(2,), pays="charge", edits_s=5.0, taken_back_s=4.0)
+    talk.run(PRESS, 4.1, 6.0, answer="Yes")
+    found = talk.violations()
+    assert list(found) == ["effects by stale holders"]
+    assert found["effects by stale holders"] == [
+        "agent 1.2: its message edit, received at 5.000, came with a fence that was taken back at 4.000"
+    ]
+    late = answered().run("timer:5", 4.0, 5.0, edits_s=4.5).run(STOP, 4.0, 4.1, of=STOP)
+    assert late.violations(stop=STOP)["effects after a stop"] == ["agent 1.2 took effect at 4.500, after the stop 3"]
+
+
+def test_the_text_of_a_stream_is_that_of_its_last_edit() -> None:
+    def call(method: str, text: str, message_id: int, *, ok: bool = True, run: str = "1") -> Record:
+        result = {"chat": {"id": 5_001}, "message_id": message_id}
+        return {"at": 1.0, "ok": ok, "method": method, "params": {"text": text, "run": run}, "result": result}
+
+    calls = [
+        call("sendMessage", "agent 1.0", 1),
+        call("sendMessage", "agent 1.2 is", 2),
+        call("editMessageText", "agent 1.2 is confirmed", 2),
+        call("editMessageText", "agent 1.2 is refused", 2, ok=False),
+    ]
+    assert shown_in(calls) == [(1, "agent 1.2 is confirmed")]
+    assert [(each.update, each.number, each.text) for each in edits_in(calls)] == [(1, "edit", "agent 1.2")]
+    assert [(each.number, each.text) for each in effects_in(calls)] == [(0, "agent 1.0"), (2, "agent 1.2")]
 
 
 def test_a_stopped_update_that_runs_again_is_found() -> None:

@@ -10,6 +10,7 @@ from redis import Redis
 from celery_lanes.embedded_server import Server, start_server
 from celery_lanes.protocol import NewMessage, Store
 from chaos.evidence.aof import FOREVER, AofCopy, Book, book_in, book_of, commands_in
+from chaos.systems.agents import CONFIRMATION
 
 
 @pytest.fixture
@@ -72,9 +73,11 @@ def test_noted_outcomes() -> None:
         [b"HSET", b"lanes:journal:1:5", b"error1", b"done 77 sendMessage:z {}"],
         [b"HSET", b"lanes:journal:1:5", b"step/pay/1", b"done 77 step:pay {}"],
         [b"HSET", b"lanes:journal:1:5", b"step/pay/2", b"begun 77 step:pay "],
+        [b"HSET", b"lanes:journal:1:5", b"stream1:part1:0", b"done 77 sendMessage:stream-keep {}"],
+        [b"HSET", b"lanes:journal:1:5", b"stream1:text1", b"done 77 text:stream {}"],
     ]
 
-    assert book_of(commands).noted == {(5, 0, "77"), (5, "step/pay/1", "77")}
+    assert book_of(commands).noted == {(5, 0, "77"), (5, "step/pay/1", "77"), (5, CONFIRMATION, "77")}
 
 
 def test_stopped_messages(server: Server, tmp_path: Path) -> None:
