@@ -146,6 +146,34 @@ def test_a_message_changes_and_ends_once(bot: BotClient, simulator: Simulator) -
     ]
 
 
+def test_what_telegram_does_not_edit_is_refused(bot: BotClient, simulator: Simulator) -> None:
+    # Given a message of a user, one of the bot, and a photo of the bot, in a chat; and a pressed button
+    simulator.write("mine", chat_id=5)
+    bot.result("sendMessage", chat_id=5, text="yours")
+    bot.result("sendPhoto", chat_id=5, photo="id")
+    asked = {"message_id": 9, "date": 0, "chat": {"id": 5, "type": "private"}, "from": {"id": 5, "is_bot": False}}
+    simulator.push({"callback_query": {"id": "1", "message": {**asked, "text": "Yes?"}, "data": "y"}})
+    edits = [
+        ("editMessageText", {"message_id": 1, "text": "new"}),
+        ("editMessageReplyMarkup", {"message_id": 1}),
+        ("editMessageText", {"message_id": 3, "text": "new"}),
+        ("editMessageCaption", {"message_id": 2, "caption": "new"}),
+        ("editMessageCaption", {"message_id": 3, "caption": "new"}),
+        ("editMessageText", {"message_id": 9, "text": "new"}),
+    ]
+    answers = [bot(method, chat_id=5, **params).json().get("description", "done") for method, params in edits]
+    assert [answer.removeprefix("Bad Request: ") for answer in answers] == [
+        *("message can't be edited", "message can't be edited"),
+        "there is no text in the message to edit",
+        "there is no caption in the message to edit",
+        *("done", "done"),
+    ]
+    # A bot of a business edits the messages of its owner
+    assert (
+        bot.result("editMessageText", chat_id=5, message_id=1, text="new", business_connection_id="c")["text"] == "new"
+    )
+
+
 def test_a_forum_topic_is_made(bot: BotClient) -> None:
     topics = [bot.result("createForumTopic", chat_id=-100, name=name) for name in ("a", "b")]
     assert [ForumTopic.de_json(topic, None).name for topic in topics] == ["a", "b"]

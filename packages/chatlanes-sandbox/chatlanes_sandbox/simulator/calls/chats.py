@@ -15,7 +15,15 @@ from contextlib import suppress
 from typing import Any
 
 from chatlanes.telegram.methods import takes
-from chatlanes_sandbox.simulator.calls.content import HEAD, changed, content_of, medium, options_of, without
+from chatlanes_sandbox.simulator.calls.content import (
+    FILE_METHODS,
+    HEAD,
+    changed,
+    content_of,
+    medium,
+    options_of,
+    without,
+)
 from chatlanes_sandbox.simulator.calls.drafts import Drafts, place_of
 from chatlanes_sandbox.simulator.calls.files import FileStore
 from chatlanes_sandbox.simulator.calls.markup import marked
@@ -35,6 +43,8 @@ from chatlanes_sandbox.simulator.calls.params import (
 LONGEST_TEXT = 4096
 #: The last messages, which can be edited, replied to and forwarded.
 KEPT_MESSAGES = 2_000
+#: Content that has a caption instead of a text.
+WITH_CAPTION = frozenset({*FILE_METHODS.values(), "paid_media"})
 NOT_MODIFIED = (
     "Bad Request: message is not modified: specified new message content and reply markup are exactly the same as a "
     "current content and reply markup of the message"
@@ -102,11 +112,15 @@ class Chats:
     def receive(self, update: dict[str, Any]) -> None:
         """Keep the messages of an update of users."""
         for event in update.values():
-            for message in (event, event.get("message")) if isinstance(event, dict) else ():
+            for message in (event, self._pressed(event.get("message"))) if isinstance(event, dict) else ():
                 if isinstance(message, dict) and isinstance(message.get("chat"), dict):
                     place = whole(message["chat"], "id", 0), id_of(message)
                     if place[1] and place not in self._messages:
                         self._put(self._received, place, message)
+
+    def _pressed(self, message: Any) -> Any:
+        """A message with buttons, which is the bot's, whatever the test has written."""
+        return {**message, "from": self._bot} if isinstance(message, dict) else message
 
     def written(
         self, chat_id: int, user_id: int, content: dict[str, Any], *, is_ephemeral: bool = False
@@ -205,6 +219,7 @@ class Chats:
 
     def _edit(self, method: str, params: Params) -> dict[str, Any]:
         found = self._found(params, purpose="edit")
+        refuse_as_edit(method, found or {}, params)
         message = found or self._head(params, whole(params, "message_id", 0))
         edited = changed(message, method, params, self._files)
         if edited == found:
@@ -344,6 +359,17 @@ def refuse_as_text(method: str, params: Params) -> None:
         raise RefusedError("Bad Request: message text is empty")
     if len(text) > LONGEST_TEXT:
         raise RefusedError("Bad Request: message is too long")
+
+
+def refuse_as_edit(method: str, message: dict[str, Any], params: Params) -> None:
+    """Raises RefusedError. A message of which nothing is known may be edited."""
+    is_of_user = (message.get("from") or {}).get("is_bot") is False
+    if is_of_user and "business_connection_id" not in params:
+        raise RefusedError("Bad Request: message can't be edited")
+    if method == "editMessageText" and not WITH_CAPTION.isdisjoint(message):
+        raise RefusedError("Bad Request: there is no text in the message to edit")
+    if method == "editMessageCaption" and "text" in message:
+        raise RefusedError("Bad Request: there is no caption in the message to edit")
 
 
 def refuse_as_ephemeral(params: Params) -> None:
