@@ -16,6 +16,9 @@ from tests.support import ROOT
 LONG = "x" * 4097
 ALBUM = [{"type": "photo", "media": "a"}, {"type": "video", "media": "b"}]
 
+BUTTON = {"text": "Yes", "callback_data": "y"}
+CANNOT = "can't parse inline keyboard button"
+
 
 def test_get_me_is_the_bot_of_the_token(bot: BotClient) -> None:
     me = bot.result("getMe")
@@ -73,6 +76,13 @@ def test_a_message_gets_an_id_that_grows_per_chat(bot: BotClient) -> None:
         ),
         ("sendDice", {"chat_id": 5, "emoji": "x"}, "DICE_EMOJI_INVALID"),
         ("sendChatAction", {"action": "typing"}, "chat_id is empty"),
+        ("sendMessage", {"chat_id": "None", "text": "hi"}, "chat not found"),
+        ("sendPhoto", {"chat_id": 5, "photo": "id", "caption": "x" * 1025}, "message caption is too long"),
+        (
+            "sendMediaGroup",
+            {"chat_id": 5, "media": [{**ALBUM[0], "caption": "x" * 1025}]},
+            "message caption is too long",
+        ),
         ("sendMessage", {"chat_id": 5}, "message text is empty"),
         ("sendMessage", {"chat_id": 5, "text": " \n"}, "message text is empty"),
         ("sendMessage", {"chat_id": 5, "text": LONG}, "message is too long"),
@@ -144,6 +154,39 @@ def test_a_message_changes_and_ends_once(bot: BotClient, simulator: Simulator) -
         *("is not modified", "done", "is not modified", "done", "to delete not found", "to edit not found"),
         *("done", "to delete not found"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("markup", "description"),
+    [
+        ("{'inline_keyboard': []}", "can't parse reply keyboard markup JSON object"),
+        ("[]", "object expected as reply markup"),
+        ({"inline_keyboard": [BUTTON]}, 'field "inline_keyboard" must be an Array of Arrays'),
+        ({"inline_keyboard": [["Yes"]]}, f"{CANNOT}: InlineKeyboardButton must be an Object"),
+        ({"inline_keyboard": [[{"callback_data": "y"}]]}, f'{CANNOT}: Can\'t find field "text"'),
+        ({"inline_keyboard": [[{"text": "Yes"}]]}, f"{CANNOT}: Text buttons are unallowed in the inline keyboard"),
+        (
+            {"inline_keyboard": [[{"text": "Yes", "callback_data": ""}]]},
+            f"{CANNOT}: Text buttons are unallowed in the inline keyboard",
+        ),
+        ({"inline_keyboard": [[{"text": "Yes", "callback_data": "é" * 33}]]}, "BUTTON_DATA_INVALID"),
+        ({"inline_keyboard": [[{"text": "Yes", "callback_data": "é" * 32}, {**BUTTON, "url": None}]]}, "done"),
+        ({"inline_keyboard": [[{"text": "Share", "switch_inline_query": ""}]]}, "done"),
+        ({"keyboard": [["Yes"], [{"text": "No"}]]}, "done"),
+        ({"remove_keyboard": True}, "done"),
+        ("", "done"),
+    ],
+)
+def test_buttons_that_telegram_refuses_are_refused(bot: BotClient, markup: object, description: str) -> None:
+    answer = bot("sendMessage", chat_id=5, text="hi", reply_markup=markup).json()
+    assert answer.get("description", "done").removeprefix("Bad Request: ") == description
+
+
+def test_a_text_is_as_long_as_it_is_shown(bot: BotClient) -> None:
+    shown = bot.result("sendMessage", chat_id=5, text=f"<b>{'x' * 4096}</b>", parse_mode="HTML")
+    assert len(shown["text"]) == 4096
+    refused = bot("sendMessage", chat_id=5, text="<b></b>", parse_mode="HTML").json()
+    assert refused["description"] == "Bad Request: message text is empty"
 
 
 def test_what_telegram_does_not_edit_is_refused(bot: BotClient, simulator: Simulator) -> None:

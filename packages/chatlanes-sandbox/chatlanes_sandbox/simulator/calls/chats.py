@@ -18,8 +18,10 @@ from chatlanes.telegram.methods import takes
 from chatlanes_sandbox.simulator.calls.content import (
     FILE_METHODS,
     HEAD,
+    captioned,
     changed,
     content_of,
+    inline_keyboard,
     medium,
     options_of,
     without,
@@ -262,7 +264,7 @@ class Chats:
         if not is_copy:
             content["forward_origin"] = {"type": "user", "sender_user": source["from"], "date": source["date"]}
         elif "caption" in params:
-            content = {**without(content, "caption", "caption_entities"), **marked(params, "caption")}
+            content = {**without(content, "caption", "caption_entities"), **captioned(params)}
         return self._send(content, params)
 
     def _copy(self, params: Params) -> dict[str, int]:
@@ -341,10 +343,13 @@ def refuse_what_telegram_refuses(method: str, params: Params) -> None:
     edits_in_chat = edits_message(method) and "inline_message_id" not in params
     if (needs_chat(method) or edits_in_chat) and str(params.get("chat_id", "")) == "":
         raise RefusedError("Bad Request: chat_id is empty")
+    if needs_chat(method) and not chat_of(params)["id"]:
+        raise RefusedError("Bad Request: chat not found")
     if (edits_in_chat or method in {"deleteMessage", "setMessageReaction"}) and not whole(params, "message_id", 0):
         raise RefusedError("Bad Request: message identifier is not specified")
     if method in {"sendMessage", "editMessageText", "sendMessageDraft"}:
         refuse_as_text(method, params)
+    inline_keyboard(params)
     if EPHEMERAL in params:
         refuse_as_ephemeral(params)
     if method == "answerCallbackQuery" and not params.get("callback_query_id"):
@@ -353,7 +358,7 @@ def refuse_what_telegram_refuses(method: str, params: Params) -> None:
 
 def refuse_as_text(method: str, params: Params) -> None:
     """Raises RefusedError. A draft may be empty, and an edit may have rich content instead of a text."""
-    text = str(params.get("text") or "")
+    text = marked(params, "text").get("text", "")
     may_be_empty = method == "sendMessageDraft" or (method == "editMessageText" and "rich_message" in params)
     if not text.strip() and not may_be_empty:
         raise RefusedError("Bad Request: message text is empty")

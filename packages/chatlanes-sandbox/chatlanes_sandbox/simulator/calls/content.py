@@ -12,7 +12,7 @@ from typing import Any
 
 from chatlanes_sandbox.simulator.calls.files import FileStore, photo_size
 from chatlanes_sandbox.simulator.calls.markup import marked
-from chatlanes_sandbox.simulator.calls.params import Params, RefusedError, decoded, is_true, listed, whole
+from chatlanes_sandbox.simulator.calls.params import Params, RefusedError, decoded, is_true, listed, parsed, whole
 
 #: Methods that send one file -> the parameter that names it.
 FILE_METHODS = {
@@ -26,6 +26,8 @@ FILE_METHODS = {
     "sendVideoNote": "video_note",
     "sendSticker": "sticker",
 }
+#: Characters, after parsing of entities.
+LONGEST_CAPTION = 1024
 #: The highest value of each kind of die.
 DICE = {"🎲": 6, "🎯": 6, "🎳": 6, "🏀": 5, "⚽": 5, "🎰": 64}
 #: Fields that client libraries require; parameters of the call replace these numbers.
@@ -49,9 +51,9 @@ def content_of(method: str, params: Params, files: FileStore) -> dict[str, Any]:
         return marked(params, "text")
     if method in FILE_METHODS:
         kind = FILE_METHODS[method]
-        return {**file_shown(kind, params.get(kind), params, params, files), **marked(params, "caption")}
+        return {**file_shown(kind, params.get(kind), params, params, files), **captioned(params)}
     if method == "sendPaidMedia":
-        return {**_paid_media(params, files), **marked(params, "caption")}
+        return {**_paid_media(params, files), **captioned(params)}
     made = _OTHERS.get(method)
     return made(params) if made else {"text": f"({method})"}
 
@@ -61,7 +63,15 @@ def medium(item: dict[str, Any], params: Params, files: FileStore) -> dict[str, 
     kind = str(item.get("type"))
     if kind not in FILE_METHODS.values():
         raise RefusedError("Bad Request: can't parse InputMedia: type is not supported")
-    return {**file_shown(kind, item.get("media"), item, params, files), **marked(item, "caption")}
+    return {**file_shown(kind, item.get("media"), item, params, files), **captioned(item)}
+
+
+def captioned(params: Params) -> dict[str, Any]:
+    """The caption with its entities; empty when there is none. Raises RefusedError."""
+    shown = marked(params, "caption")
+    if len(shown.get("caption", "")) > LONGEST_CAPTION:
+        raise RefusedError("Bad Request: message caption is too long")
+    return shown
 
 
 def file_shown(kind: str, value: Any, about: Params, params: Params, files: FileStore) -> dict[str, Any]:
@@ -213,6 +223,10 @@ _FLAGS = {
 }
 #: Parameter -> the field with the same value.
 _REPEATED = {"message_effect_id": "effect_id", "business_connection_id": "business_connection_id"}
+#: Bytes of callback_data.
+LARGEST_BUTTON = 64
+#: Fields of a button that do nothing when it is pressed.
+_LOOKS = frozenset({"text", "style", "icon_custom_emoji_id"})
 
 
 def options_of(params: Params) -> dict[str, Any]:
@@ -229,10 +243,37 @@ def options_of(params: Params) -> dict[str, Any]:
 
 
 def inline_keyboard(params: Params) -> list[list[dict[str, Any]]]:
-    """The rows of buttons; empty when there are none."""
-    rows = decoded(params.get("reply_markup")).get("inline_keyboard")
-    rows = rows if isinstance(rows, list) else []
-    return [[button for button in row if isinstance(button, dict)] for row in rows if isinstance(row, list)]
+    """The rows of buttons; empty when there are none. Raises RefusedError."""
+    given = params.get("reply_markup")
+    if given in (None, "", "null"):
+        return []
+    markup = parsed(given)
+    if markup is None:
+        raise RefusedError("Bad Request: can't parse reply keyboard markup JSON object")
+    if not isinstance(markup, dict):
+        raise RefusedError("Bad Request: object expected as reply markup")
+    rows = markup.get("inline_keyboard") or []
+    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
+        raise RefusedError('Bad Request: field "inline_keyboard" must be an Array of Arrays')
+    for row in rows:
+        for button in row:
+            _check_button(button)
+    return rows
+
+
+def _check_button(button: Any) -> None:
+    """Raises RefusedError."""
+    cannot = "Bad Request: can't parse inline keyboard button"
+    if not isinstance(button, dict):
+        raise RefusedError(f"{cannot}: InlineKeyboardButton must be an Object")
+    if not isinstance(button.get("text"), str):
+        raise RefusedError(f'{cannot}: Can\'t find field "text"')
+    acts = {name for name, value in button.items() if value is not None and name not in _LOOKS}
+    data = str(button.get("callback_data") or "")
+    if not acts or (acts == {"callback_data"} and not data):
+        raise RefusedError(f"{cannot}: Text buttons are unallowed in the inline keyboard")
+    if len(data.encode(errors="replace")) > LARGEST_BUTTON:
+        raise RefusedError("Bad Request: BUTTON_DATA_INVALID")
 
 
 # ── edits ──
@@ -261,7 +302,7 @@ def _content_changed(raw: dict[str, Any], method: str, params: Params, files: Fi
             sent = "sendRichMessage" if "rich_message" in params else "sendMessage"
             return {**without(raw, "text", "entities", "rich_message"), **content_of(sent, params, files)}
         case "editMessageCaption":
-            return {**without(raw, "caption", "caption_entities"), **marked(params, "caption")}
+            return {**without(raw, "caption", "caption_entities"), **captioned(params)}
         case "editMessageMedia":
             kept = {name: value for name, value in raw.items() if name in HEAD}
             return {**kept, **medium(decoded(params.get("media")), params, files)}
