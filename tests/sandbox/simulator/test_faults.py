@@ -88,19 +88,33 @@ def test_a_slow_body_arrives_whole(simulator: Simulator, bot: BotClient) -> None
 
 
 @pytest.mark.parametrize(
-    ("path", "body"),
+    ("path", "body", "sentence"),
     [
-        ("faults", {"sttaus": 500}),
-        ("updates", 5),
-        ("updates", [5]),
-        ("updates", [{"update_id": "5"}]),
-        ("stream", {"chats": 0}),
-        ("stream", {"rate": 0}),
-        ("stream", {"speed": 5}),
+        ("faults", {"sttaus": 500}, "sttaus is unknown; the fields are method, "),
+        ("faults", 5, "a fault, which is an object, or a list of such"),
+        ("faults", [{"status": 500}, "getMe"], "a fault, which is an object, or a list of such"),
+        ("faults", {"status": "500"}, "status must be a whole number"),
+        ("faults", {"status": 99}, "status must be from 200 to 599"),
+        ("faults", {"method": "sendMesage"}, "sendMesage is not a method of the Bot API"),
+        ("faults", {"hang_s": "1"}, "hang_s must be a number"),
+        ("faults", {"chat_id": [7]}, "chat_id must be a whole number or a name with @"),
+        ("faults", {"times": -1}, "times, hang_s, slow_s and retry_after must be at least 0"),
+        ("updates", 5, "a list of updates"),
+        ("updates", [5], "a list of updates"),
+        ("updates", [{"update_id": "5"}], "update_id must be a number"),
+        ("stream", {"chats": 0}, "chats must be at least 1"),
+        ("stream", {"chats": "3"}, "chats must be a whole number"),
+        ("stream", {"rate": 0}, "a stream without end needs a rate"),
+        ("stream", {"speed": 5}, "speed is unknown; the fields are chats, rate, "),
+        ("webhook", {"jitter_s": "1"}, "jitter_s must be a number"),
+        ("webhook", {"jitter": 1}, "jitter is unknown; the fields are jitter_s, "),
     ],
 )
-def test_an_unknown_control_request_is_refused(simulator: Simulator, path: str, body: object) -> None:
-    assert requests.post(f"{simulator.url}/control/{path}", json=body, timeout=10).status_code == 400
+def test_an_unknown_control_request_is_refused(simulator: Simulator, path: str, body: object, sentence: str) -> None:
+    answer = requests.post(f"{simulator.url}/control/{path}", json=body, timeout=10)
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith(sentence)
+    assert simulator.stats()["faults"] == 0
 
 
 def test_a_misspelt_fault_is_an_error_in_the_test(simulator: Simulator) -> None:

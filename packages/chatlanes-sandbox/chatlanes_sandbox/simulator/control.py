@@ -54,7 +54,25 @@ MESSAGE = {"chat_id": int, "text": str, "user_id": int, "message": dict, "epheme
 PRESS = {"chat_id": int, "message_id": int, "button": str, "user_id": int}
 STOP = {"chat_id": int, "message_thread_id": int}
 EXAMPLES = {"chat_id": int, "user_id": int, "names": list}
+FAULT = {
+    "method": str,
+    "chat_id": object,
+    "times": int,
+    "hang_s": float,
+    "takes_effect": bool,
+    "reset": bool,
+    "status": int,
+    "description": str,
+    "retry_after": int,
+    "body": str,
+    "slow_s": float,
+}
+STREAM = {"chats": int, "rate": float, "total": int, "seed": int, "first_chat": int}
+DISORDER = {"jitter_s": float, "repeat": float, "seed": int}
 NAMES = {int: "a whole number", str: "a string", dict: "an object", bool: "true or false", list: "a list"}
+NAMES |= {float: "a number", object: "a whole number or a name with @"}
+#: What has more than one type in JSON.
+TYPES: dict[type, tuple[type, ...]] = {float: (int, float), object: (int, str)}
 
 
 def write(bot: SimulatedBot, body: Any) -> Update | None:
@@ -106,12 +124,13 @@ def user_of(fields: dict[str, Any]) -> int:
 
 
 def checked(body: Any, known: Mapping[str, type], *needed: str) -> dict[str, Any]:
-    """The fields of a request. Raises ValueError."""
-    fields = body if isinstance(body, dict) else {}
+    """The fields of a request; one that is null counts as left out. Raises ValueError."""
+    given = body if isinstance(body, dict) else {}
+    fields = {name: value for name, value in given.items() if value is not None or name not in known}
     for name, value in fields.items():
         if name not in known:
             raise ValueError(f"{name} is unknown; the fields are {', '.join(known)}")
-        if type(value) is not known[name]:
+        if type(value) not in TYPES.get(known[name], (known[name],)):
             raise ValueError(f"{name} must be {NAMES[known[name]]}")
     missing = [name for name in needed if name not in fields]
     if missing:
@@ -132,7 +151,10 @@ def add_updates(bot: SimulatedBot, body: Any) -> list[int | None]:
 
 def add_faults(bot: SimulatedBot, body: Any) -> int:
     """Returns the number of faults that are waiting now."""
-    faults = [Fault(**fields) for fields in (body if isinstance(body, list) else [body])]
+    given = body if isinstance(body, list) else [body]
+    if not all(isinstance(fields, dict) for fields in given):
+        raise ValueError("a fault, which is an object, or a list of such")
+    faults = [Fault(**checked(fields, FAULT)) for fields in given]
     bot.faults += faults
     return len(bot.faults)
 
@@ -142,12 +164,12 @@ def set_stream(bot: SimulatedBot, body: Any) -> bool:
     if body == {"stop": True}:
         bot.stop_stream()
         return False
-    bot.start_stream(StreamPlan(**body))
+    bot.start_stream(StreamPlan(**checked(body, STREAM)))
     return True
 
 
 def disturb(bot: SimulatedBot, body: Any) -> bool:
-    bot.disturb(Disorder(**body))
+    bot.disturb(Disorder(**checked(body, DISORDER)))
     return True
 
 

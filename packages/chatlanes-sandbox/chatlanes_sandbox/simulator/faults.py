@@ -14,6 +14,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from chatlanes.telegram.methods import METHODS
 from chatlanes_sandbox.simulator.responses import refusal
 
 #: A slow body is sent in this many pieces.
@@ -48,6 +49,14 @@ class Fault:
     retry_after: int | None = None
     body: str | None = None
     slow_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.method is not None and self.method.lower() not in METHODS:
+            raise ValueError(f"{self.method} is not a method of the Bot API")
+        if self.status is not None and not 200 <= self.status <= 599:
+            raise ValueError("status must be from 200 to 599")
+        if min(self.times, self.hang_s, self.slow_s, self.retry_after or 0) < 0:
+            raise ValueError("times, hang_s, slow_s and retry_after must be at least 0")
 
     def is_for(self, method: str, params: dict[str, Any]) -> bool:
         if self.method is not None and self.method.lower() != method.lower():
