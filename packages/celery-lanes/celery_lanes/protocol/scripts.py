@@ -234,7 +234,7 @@ def without_comments(name: str, package: str = LANES) -> str:
 
 @cache
 def _read(name: str, package: str) -> str:
-    return (files(package) / "lua" / f"{name}.lua").read_text()
+    return (files(package) / "lua" / f"{name}.lua").read_text("utf-8")
 
 
 def contract(name: str, verb: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -273,5 +273,5 @@ def digest(package: str = LANES) -> str:
     """The same in two processes whose scripts, and the texts of their timers, are the same."""
     lua = files(package) / "lua"
     found = [file for folder in (lua, lua / "lib") for file in folder.iterdir() if file.is_file()]
-    sources = sorted((file.name, file.read_text()) for file in found)
+    sources = sorted((file.name, file.read_text("utf-8")) for file in found)
     return hashlib.sha1(repr((sources, _texts)).encode(), usedforsecurity=False).hexdigest()[:12]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -413,3 +416,15 @@ def test_a_flushed_script_is_loaded_again(store: Store) -> None:
     store.client.script_flush()
     assert store.sweep(1).next_ms is None
     assert Script("sweep").sha == script("sweep").sha
+
+
+def test_the_scripts_are_the_same_in_every_locale() -> None:
+    program = "from celery_lanes.protocol.scripts import digest; print(digest())"
+    locales = ({"PYTHONUTF8": "1"}, {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "POSIX"})
+    digests = [
+        subprocess.run(
+            [sys.executable, "-c", program], env=os.environ | each, stdout=subprocess.PIPE, check=True
+        ).stdout
+        for each in locales
+    ]
+    assert digests[0] == digests[1]
