@@ -20,7 +20,10 @@ def settings(form: str) -> None:
     The commands read BOT, BOT_TOKEN, REDIS_URL and the others from the environment, or from the file .env in the
     folder in which they are started; the environment wins.
     """
-    click.echo(PAGES[form](), nl=False)
+    try:
+        click.echo(PAGES[form](), nl=False)
+    except OSError as error:  # a full disk
+        raise click.ClickException(f"the output cannot be written: {error.strerror}") from None
 
 
 if __name__ == "__main__":

@@ -148,6 +148,18 @@ def test_unreachable_redis_is_one_sentence(cli: Cli) -> None:
     assert cli.code == 1
 
 
+@pytest.mark.parametrize("words", [("lanes", "status"), ("lanes", "dead", "list"), ("settings",)])
+def test_a_full_disk_is_one_sentence(redis_url: str, tmp_path: Path, words: tuple[str, ...]) -> None:
+    environment = {**outside(), "PYTHONPATH": str(ROOT), "REDIS_URL": redis_url}
+    command = [sys.executable, "-m", "chatlanes", *words]
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            command, cwd=tmp_path, env=environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert ran.stderr.removeprefix("Error: ") == "the output cannot be written: No space left on device\n"
+    assert ran.returncode == 1
+
+
 def celery(folder: Path, *words: str, **settings: str) -> subprocess.CompletedProcess[str]:
     """`celery -A chatlanes …` in this folder, with these settings only."""
     environment = {**outside(), "PYTHONPATH": str(ROOT), **settings}

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from errno import EDQUOT, ENOSPC
 from functools import cached_property, wraps
 from importlib import import_module
 from typing import Any, ClassVar
@@ -28,6 +29,8 @@ from celery_lanes.protocol.keys import group_of
 from celery_lanes.transport.transport import LANES_ARGUMENT
 from celery_lanes.words import NEUTRAL, Words
 
+#: The errors of a disk without room for the output.
+FULL = (ENOSPC, EDQUOT)
 COMMANDS = ("adopt", "check", "dead", "lane", "metrics", "outbox", "pausing", "status", "timers")
 
 
@@ -242,6 +245,10 @@ def command(
                 raise NoAnswerError(ctx.obj.no_answer(error)) from None
             except LanesError as error:
                 raise CommandError(str(error)) from None
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+                raise CommandError(f"the output cannot be written: {error.strerror}") from None
 
         make = click.command if group is None else group.command
         made: click.Command = make(name, **options)(click.pass_context(run))
