@@ -83,6 +83,9 @@ def test_dead_letter_is_shown_with_errors_and_update(three: Cli) -> None:
     assert json.loads(text[text.index("\n{") :]) == UPDATE
     shown = json.loads(three.text("dead", "show", "1:11", "--json"))
     assert (shown["update"], len(shown["errors"]), shown["lanes"]) == (UPDATE, 2, ["1/chat:7"])
+    [listed] = [json.loads(line) for line in three.said("dead", "list", "--json", "--limit", "1")]
+    assert shown["error"] == listed["error"]
+    assert shown["error"]["message"].startswith("a long story")
 
 
 def test_a_traceback_that_repeats_is_shown_once(cli: Cli) -> None:

@@ -83,7 +83,7 @@ def show(lanes: Context, message_id: str, as_json: bool) -> None:
     problems, contents = inspection.problems(client, record.id), inspection.contents(client, record.id)
     if as_json:
         run = {
-            **_as_json(lanes, record, buried_ms, title, {}),
+            **_as_json(lanes, record, buried_ms, title, (problems or [{}])[-1]),
             "errors": problems,
             lanes.words.message: contents[0],
             "collected": contents[1:],
