@@ -141,6 +141,15 @@ def test_medians_are_of_the_time_between_two_samples(cli: Cli, monkeypatch: pyte
     assert cli.said("status")[1].split()[-3:] == ["–", "4", "ms"]
 
 
+def test_the_page_names_every_state_and_field(cli: Cli) -> None:
+    page = (ROOT / "docs/command.md").read_text()
+    fields = page.partition("With `--json` the output is one object")[2]
+    assert [state for state in status.STATES if f"| {state} |" not in page or f"`{state}`" not in fields] == []
+    shown = json.loads(cli.text("status", "--json"))
+    assert [name for name in shown if f"| `{name}" not in fields] == []
+    assert [name for name in shown["bots"]["shop"] if f"`{name}`" not in fields and name != "queues"] == []
+
+
 def test_unreachable_redis_is_one_sentence(cli: Cli) -> None:
     cli.app.conf.broker_url = "redis://:hidden@127.0.0.1:1/0"
     [line] = cli.said("status")
