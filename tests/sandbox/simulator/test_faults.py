@@ -151,3 +151,9 @@ def test_it_ends_at_once_even_with_a_long_poll_open(quirky_bot: BotClient) -> No
 
 def test_its_front_page_describes_it(simulator: Simulator) -> None:
     assert "/control/stats" in requests.get(simulator.url, timeout=10).text
+
+
+@pytest.mark.parametrize("first", ["-5", "0", "3000000000"])
+def test_a_first_update_id_that_no_poller_takes_is_refused(first: str) -> None:
+    refused = CliRunner().invoke(simulator_command, ["--first-update-id", first, "--token", "abc"])
+    assert (refused.exit_code, f"{first} is not in the range 1<=x<=" in refused.output) == (2, True)

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import click
 
+#: A poller takes no update with a larger id.
+LARGEST_UPDATE_ID = 2**31 - 2
+
 
 @click.command("simulator")
 @click.option(
@@ -17,7 +20,13 @@ import click
     "--port", type=click.IntRange(0, 65_535), metavar="PORT", default=8081, show_default=True, help="0: any free port."
 )
 @click.option("--token", default="1:SIMULATED", show_default=True, help="The only token that it accepts.")
-@click.option("--first-update-id", type=int, default=1, show_default=True, help="The id of the first update.")
+@click.option(
+    "--first-update-id",
+    type=click.IntRange(1, LARGEST_UPDATE_ID),
+    default=1,
+    show_default=True,
+    help="The id of the first update.",
+)
 @click.option(
     "--no-quirks",
     is_flag=True,
