@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import click
@@ -242,3 +243,23 @@ WAYS: dict[str, Callable[[list[str], pytest.FixtureRequest], None]] = {
     r"docker compose ": composed,
     r"celery -A shop|python manage\.py |uvicorn shop\.": of_a_project,
 }
+
+
+#: Prints two keys, whatever the pattern, and notes the keys that it is to delete, one a line.
+REDIS_CLI = r"""#!/bin/sh
+case $1 in
+--scan) printf "%s\n" "lanes:lane:1/it's a key" lanes:b ;;
+DEL) shift; printf "%s\n" "$@" >> deleted ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("page", ["operations.md", "faq.md"])
+def test_a_deletion_by_pattern_deletes_keys_with_blanks_and_quotes(tmp_path: Path, page: str) -> None:
+    (tmp_path / "redis-cli").write_text(REDIS_CLI)
+    (tmp_path / "redis-cli").chmod(0o755)
+    lines = re.findall(r"(?m)^redis-cli --scan .*$", (ROOT / "docs" / page).read_text())
+    assert lines
+    for line in lines:
+        subprocess.run(["/bin/sh", "-c", line], cwd=tmp_path, env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=True)
+    assert (tmp_path / "deleted").read_text() == "lanes:lane:1/it's a key\nlanes:b\n" * len(lines)
