@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from aiogram.types import Message
 
 from chatlanes_sandbox.simulator import Simulator, SimulatorFailedError
 from chatlanes_sandbox.simulator.examples import examples
@@ -26,6 +25,8 @@ def send(bot: BotClient, text: str = "Your balance: 3", **params: Any) -> dict[s
 
 
 def test_it_is_sent_edited_and_deleted_by_its_own_id(bot: BotClient) -> None:
+    from aiogram.types import Message  # takes seconds
+
     # When a bot sends one, then the answer has message_id 0, an id, and the receiver
     sent = send(bot)
     named = {"receiver_user_id": ANN, "ephemeral_message_id": sent["ephemeral_message_id"]}
