@@ -7,6 +7,7 @@ the choice `on_interrupt`: an interrupted run can change nothing any more, so th
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import time
@@ -67,12 +68,14 @@ class StreamMessages:
         self._what = f"sendMessage:stream-{on_interrupt}"
         self._parts: dict[int, StreamPart] = {}
         self.earlier_text: dict[str, Any] | None = None
+        self._delivered: Any = None
 
     def load(self) -> None:
         """Read what earlier runs sent. Raises ParkUpdate."""
         found = self._sender.recorded()
         text = found.get(TEXT)
         self.earlier_text = text.outcome if text else None
+        self._delivered = found[END].outcome if END in found else None
         matched = ((PLACE.fullmatch(place), call) for place, call in found.items())
         places = [(int(match[1]), int(match[2]), call) for match, call in matched if match]
         for number, copy, call in sorted(places, key=lambda each: each[:2]):
@@ -90,6 +93,7 @@ class StreamMessages:
 
     def attempt(self, number: int, text: str) -> SentRequest | Held:
         """Show an intermediate text, unformatted. Raises BotApiError, LeaseLost and ParkUpdate."""
+        self._change()
         part = self._part(number)
         if part.message is None:
             answer = self._sender.attempt("sendMessage", self._sent(number, text), *self._opening(number))
@@ -115,12 +119,30 @@ class StreamMessages:
         """Record the text that a draft shows: a draft vanishes, and if the run is stopped, the text must stay."""
         self._sender.record(DRAFT, "text:stream-draft", {**self._target, "text": text})
 
-    def record_end(self) -> None:
+    def record_end(self, pieces: list[TextPiece]) -> None:
         """Record that the final text is delivered: an interrupt leaves this stream as it is."""
-        self._sender.record(END, DELIVERED, True)
+        self._sender.record(END, DELIVERED, self._digest(pieces))
+
+    def is_delivered(self, pieces: list[TextPiece]) -> bool:
+        """True if an earlier run delivered exactly this. Its handler may have changed the messages since."""
+        if self._delivered != self._digest(pieces):
+            return False
+        self._parts = {number: part for number, part in self._parts.items() if number <= len(pieces)}
+        return True
+
+    def _change(self) -> None:
+        """Record, before a request, that the text which an earlier run delivered may no longer be shown."""
+        if self._delivered is not None and self._delivered is not True:
+            self._sender.record(END, DELIVERED, True)
+            self._delivered = True
+
+    def _digest(self, pieces: list[TextPiece]) -> str:
+        content = json.dumps([pieces, self._buttons])
+        return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
     def finish(self, pieces: list[TextPiece], pace: StreamPace) -> Iterator[float]:
         """Deliver the final text: yields how long to wait before each request. Raises what a call raises."""
+        self._change()
         for number, piece in enumerate(pieces, 1):
             buttons = self._buttons if number == len(pieces) else {}
             if not buttons and piece.is_plain and self._part(number).shown == piece.text:

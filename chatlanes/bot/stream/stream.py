@@ -400,14 +400,17 @@ class Feed:
             self._tokens = [text]
         else:
             self.messages.record_text(text, entities)
+        pieces = self._pieces(text, entities)
+        if not self._pace.is_shown and self.messages.is_delivered(pieces):
+            return
         try:
-            yield from self.messages.finish(self._pieces(text, entities), self._pace)
+            yield from self.messages.finish(pieces, self._pace)
         except BadRequest as error:
             if "can't parse entities" not in error.description.lower():
                 raise
             log.warning("a stream's final text is sent without formatting, because its markup is invalid: %s", error)
             yield from self.messages.finish(split(text), self._pace)
-        self.messages.record_end()
+        self.messages.record_end(pieces)
 
     def _pieces(self, text: str, entities: Sequence[dict[str, Any]] | None) -> list[TextPiece]:
         if entities:

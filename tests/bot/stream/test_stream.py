@@ -460,6 +460,45 @@ def test_a_complete_text_is_not_asked_for_again(chat: Chat) -> None:
     assert chat.messages == {1: FIRST}
 
 
+def test_a_rerun_leaves_a_delivered_text_as_the_handler_has_changed_it(chat: Chat) -> None:
+    def handle(ctx: Any) -> None:
+        with ctx.stream(reply_markup={"inline_keyboard": []}) as out:
+            if not out.is_complete:
+                out.write("A text. ")
+        ctx.edit("Changed", message=out.messages[0])
+
+    # Given a handler that fails after it has changed the message of its stream
+    for _ in range(2):
+        run = chat.run()
+        handle(run.ctx)
+        run.fails()
+    # Then the next run, which repeats no call, shows the text of the stream no more
+    assert chat.messages == {1: "Changed"}
+    assert len(chat.made("editMessageText")) == 1
+
+
+def test_a_delivered_text_is_delivered_again_after_a_run_that_showed_another(chat: Chat) -> None:
+    def handle(ctx: Any, text: str) -> None:
+        with ctx.stream() as out:
+            out.write(text)
+            chat.shows(text)
+            if text != FIRST:
+                raise FailedError
+
+    run = chat.run()
+    handle(run.ctx, FIRST)
+    run.fails()
+    # Given a run that showed another text, and did not deliver it
+    run = chat.run()
+    with pytest.raises(FailedError):
+        handle(run.ctx, "Another text, of another length. ")
+    run.fails()
+    # Then the next one delivers the first text again
+    with chat.run().ctx.stream() as out:
+        assert out.is_complete
+    assert chat.messages == {1: FIRST}
+
+
 def test_a_failed_coroutine_leaves_what_was_written(chat: Chat) -> None:
     async def handle(ctx: Any) -> None:
         async with ctx.stream() as out:
