@@ -59,6 +59,13 @@ def paying(ctx):
         ctx.reply("not paid")
 
 
+def changing(ctx):
+    ctx.reply(f"it is {time.time_ns()}")
+    paid = ctx.step("price", price, ctx)
+    sure = ctx.ask("Sure?", buttons=["Yes", "No"])
+    ctx.reply(f"{ctx.text} {paid}: {sure}, nowhere")
+
+
 async def answer(reply):
     ctx = current()
     await reply("one moment")

@@ -119,6 +119,20 @@ def test_the_next_answer_gets_what_a_buried_one_has_paid(make_pipeline: MakePipe
     assert kept(pipeline) == []
 
 
+def test_a_call_that_differs_repeats_no_step(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(BOT="tests.pipeline.asking_bot:changing")
+    pipeline.poller()
+    pipeline.worker("threads", 2)
+    # Given a question after a text that is another one in each run, and a step
+    [bought] = pipeline.push(message(0, 7, 7, do="buy"))
+    pipeline.drained()
+    press(pipeline, buttons(pipeline)[0])
+    # Then the text and the question are sent again, and the step is not paid again
+    assert len(said(pipeline)) == 5
+    assert said(pipeline)[-1] == f"buy {BOT_ID}:{bought}/price/1: Yes, nowhere"
+    assert [event.what for event in pipeline.history].count("priced") == 1
+
+
 def test_only_the_open_question_of_the_asked_user_continues(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(BOT="tests.pipeline.asking_bot:careful", MAX_ATTEMPTS=1)
     pipeline.poller()

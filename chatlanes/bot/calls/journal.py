@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Sequence
 from contextvars import ContextVar
 from copy import copy
@@ -30,6 +31,9 @@ _POLICIES = get_args(Uncertain)
 #: Responses of the Bot API have a few KB, at most some hundred. A longer outcome is not stored; only that there is one.
 LONGEST_OUTCOME = 1 << 20
 
+
+#: A place: its series, which may be empty, and its number in that.
+_PLACE = re.compile(r"(.*?)(\d+)")
 
 #: The name of the step (steps.py) whose function runs here; empty outside of steps.
 IN_STEP: ContextVar[str] = ContextVar("step", default="")
@@ -147,7 +151,7 @@ class CallJournal:
             call.replay(found)
         elif found is not None:
             call.was = found.what
-            self._replayed.clear()
+            self._forget_the_rest(place)
         if call.is_due:
             call.begin(along)
         if call.is_skipped:
@@ -162,6 +166,15 @@ class CallJournal:
                 call.was,
             )
         return call
+
+    def _forget_the_rest(self, place: str) -> None:
+        """Replay nothing more of its series from this place on, as begin.lua does for earlier runs of this message."""
+        matched = {each: _PLACE.fullmatch(each) for each in (place, *self._replayed)}
+        numbers = {each: (match[1], int(match[2])) for each, match in matched.items() if match}
+        series, number = numbers[place]
+        for each, (its_series, its_number) in numbers.items():
+            if its_series == series and its_number >= number:
+                self._replayed.pop(each, None)
 
     def _next(self, series: str = "") -> str:
         """The next place. Raises StepError in the function of a step: a later run, which does not call it, would find
