@@ -59,6 +59,20 @@ def paying(ctx):
         ctx.reply("not paid")
 
 
+async def streaming(ctx):
+    """Its model answers something else each time."""
+
+    async def model():
+        record("asked-model", ctx)
+        yield f"thought at {time.time_ns()}"
+
+    await ctx.stream(model(), draft=True)
+    paid = await ctx.step("price", price, ctx)
+    await ctx.reply("one moment")
+    sure = await ctx.ask("Sure?", buttons=["Yes", "No"])
+    await ctx.reply(f"{ctx.text} {paid}: {sure}, nowhere")
+
+
 def changing(ctx):
     ctx.reply(f"it is {time.time_ns()}")
     paid = ctx.step("price", price, ctx)

@@ -119,6 +119,24 @@ def test_the_next_answer_gets_what_a_buried_one_has_paid(make_pipeline: MakePipe
     assert kept(pipeline) == []
 
 
+def test_a_handler_that_continues_asks_its_model_for_nothing_again(make_pipeline: MakePipeline) -> None:
+    # Given a bot that has streamed the answer of a model, and asked
+    pipeline = make_pipeline(BOT="tests.pipeline.asking_bot:streaming")
+    pipeline.poller()
+    pipeline.worker("threads", 2)
+    [bought] = pipeline.push(message(0, 7, 7, do="buy"))
+    pipeline.drained()
+    thought = said(pipeline)[0]
+    # When it continues
+    press(pipeline, buttons(pipeline)[0])
+    # Then nothing before the question happens again
+    assert said(pipeline) == [thought, "one moment", "Sure?", f"buy {BOT_ID}:{bought}/price/1: Yes, nowhere"]
+    assert pipeline.simulator.calls("editMessageText") == []
+    assert [event.what for event in pipeline.history].count("asked-model") == 1
+    assert [event.what for event in pipeline.history].count("priced") == 1
+    assert pipeline.leftovers() == []
+
+
 def test_a_call_that_differs_repeats_no_step(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(BOT="tests.pipeline.asking_bot:changing")
     pipeline.poller()

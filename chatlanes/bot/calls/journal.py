@@ -90,7 +90,14 @@ class CallJournal:
     def outcomes(self) -> dict[str, RecordedCall]:
         """All calls so far, for `replay` in the run of another message. Raises RedisAway."""
         self.run.confirm()
-        return {**self._replayed, **self.recorded("")}
+        return self.known("")
+
+    def known(self, series: str) -> dict[str, RecordedCall]:
+        """The calls that this run replays, at places that begin with `series`: those of earlier runs, and of the
+        handler that has asked a question. Raises RedisAway.
+        """
+        replayed = {place: call for place, call in self._replayed.items() if place.startswith(series)}
+        return {**replayed, **self.recorded(series)}
 
     def next_series(self, name: str) -> str:
         """A series for the calls of the next object with this name, which is found again by its number."""

@@ -148,9 +148,9 @@ class Sender:
         return calls.make(prepare(method, params), uncertain="repeat", known_as=known_as)
 
     def recorded(self) -> dict[str, RecordedCall]:
-        """The records of earlier runs, by place. Raises ParkUpdate."""
+        """The records of earlier runs, and of the run that asked a question, by place. Raises ParkUpdate."""
         try:
-            found = self._journal.recorded(self._series)
+            found = self._journal.known(self._series)
         except RedisAway as outage:
             self._calls.cut_off(outage)
         return {place.removeprefix(self._series): each for place, each in found.items()}
