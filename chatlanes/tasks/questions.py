@@ -20,7 +20,7 @@ import celery_lanes as lanes
 from celery_lanes.errors import RedisAway
 from celery_lanes.protocol import Delete, Set, SetNote, Write, plain
 from celery_lanes.runtime.threads import run_blocking
-from chatlanes.bot.calls.journal import CallJournal, RecordedCall
+from chatlanes.bot.calls.journal import CallJournal, RecordedCall, is_of_handler
 from chatlanes.bot.calls.questions import ANSWERS, ASKED, KIND, LONGEST_S, Meaning, Question, judge
 from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.context import Context
@@ -103,7 +103,7 @@ def opened(run: AskingRun) -> list[Write]:
     question: Question = ctx.__dict__["new_question"]
     assert isinstance(ctx.api, Calls)  # noqa: S101  Context.ask checks it
     assert ctx.api.journal is not None  # noqa: S101
-    question.calls = {place: [*call] for place, call in ctx.api.journal.outcomes().items() if _is_of_handler(place)}
+    question.calls = {place: [*call] for place, call in ctx.api.journal.outcomes().items() if is_of_handler(place)}
     question.arrived = ctx.__dict__.get("taken", [])
     former, lane = _open_question(run)
     timers = Stored(run.delivery, run.parking)
@@ -112,11 +112,6 @@ def opened(run: AskingRun) -> list[Write]:
     after_ms = round(question.timeout_s * 1000)
     Timers(ctx.update, ctx.timer_plan, timers).stage(timers, KIND, question.id, {}, None, after_ms)
     return [*writes, *timers.writes]
-
-
-def _is_of_handler(place: str) -> bool:
-    """False for the calls of a hook, of an interrupted run, and of an answer to a question."""
-    return " " not in place and ("/" not in place or place.startswith("step/"))
 
 
 def _open_question(run: AskingRun) -> tuple[Question | None, str]:

@@ -75,6 +75,23 @@ def test_a_killed_run_takes_the_same_messages_again(make_pipeline: MakePipeline,
 
 
 @pytest.mark.parametrize("bot", [PLAIN, COROUTINES])
+def test_what_a_killed_run_did_is_repeated_without_newer_messages(make_pipeline: MakePipeline, bot: str) -> None:
+    # Given a run that has looked for messages, then made a call, and is killed
+    pipeline = steered(make_pipeline, bot, "threads", MAX_ATTEMPTS=5, LEASE_SECONDS=3)
+    first = pipeline.push(*texts("look:a gate:b"))
+    reached(pipeline, "b")
+    second = pipeline.push(*texts("in blue"))
+    until(lambda: pipeline.simulator.stats()["confirmed"] == 2)
+    pipeline.workers[0].kill_all()
+    # When a message has arrived since
+    pipeline.worker("threads", 2)
+    pipeline.open("b")
+    pipeline.drained()
+    # Then the next run, which repeats the call, does not take it, and it is a run of its own
+    assert said(pipeline) == ["one moment", "looked", joined(first, "look:a gate:b"), joined(second, "in blue")]
+
+
+@pytest.mark.parametrize("bot", [PLAIN, COROUTINES])
 def test_what_the_handler_leaves_is_the_next_run(make_pipeline: MakePipeline, bot: str) -> None:
     # Given a run that takes one message only
     pipeline = steered(make_pipeline, bot, "threads")

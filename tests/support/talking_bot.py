@@ -2,9 +2,9 @@
 
 A text may contain orders: `gate:a` waits until the test opens gate a, `poll:a` too, or until the run is interrupted,
 `shield:a` waits inside of a shield, `stream:a` inside of a stream that an interrupt deletes, `draft:a` the same with
-a draft, `steer:a` waits and answers to what arrives, `one:a` to the first of it, `asks:a` asks a question, `mode:steer`
-chooses a mode, `bulk:2` sends two messages and deletes them in one call, `fails:2` fails the first two attempts. If
-`dies` arrives, it kills the first run.
+a draft, `steer:a` waits and answers to what arrives, `one:a` to the first of it, `look:a` to what has arrived,
+`asks:a` asks a question, `mode:steer` chooses a mode, `bulk:2` sends two messages and deletes them in one call,
+`fails:2` fails the first two attempts. If `dies` arrives, it kills the first run.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def execute(ctx: Context, order: str, value: str) -> None:
             while not is_open(value):
                 out.write(f"streams {value} and {value} and {value} ")
                 time.sleep(0.02)
-    elif order in ("steer", "one"):
+    elif order in ("steer", "one", "look"):
         take(ctx, order, value)
     else:
         execute_at_once(ctx, order, value)
@@ -145,6 +145,9 @@ def take(ctx: Context, order: str, gate: str) -> None:
             ctx.reply(took(ctx, update))
             if order == "one":
                 return
+        if order == "look":
+            ctx.reply("looked")
+            return
         time.sleep(0.005)
 
 
@@ -154,6 +157,9 @@ async def take_async(ctx: Any, order: str, gate: str) -> None:
             await ctx.reply(took(ctx, update))
             if order == "one":
                 return
+        if order == "look":
+            await ctx.reply("looked")
+            return
         await asyncio.sleep(0.005)
 
 
@@ -177,7 +183,7 @@ async def execute_async(ctx: Any, order: str, value: str) -> None:
             while not is_open(value):
                 out.write(f"streams {value} and {value} and {value} ")
                 await asyncio.sleep(0.02)
-    elif order in ("steer", "one"):
+    elif order in ("steer", "one", "look"):
         await take_async(ctx, order, value)
     elif order == "mode":
         before, ctx.mode = ctx.mode, None if value == "none" else value

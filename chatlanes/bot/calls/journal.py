@@ -99,6 +99,10 @@ class CallJournal:
         replayed = {place: call for place, call in self._replayed.items() if place.startswith(series)}
         return {**replayed, **self.recorded(series)}
 
+    def reached(self) -> int:
+        """How many places the handler has reached, in this run or one before it. Raises RedisAway."""
+        return len({place.partition(":")[0] for place in self.known("") if is_of_handler(place)})
+
     def next_series(self, name: str) -> str:
         """A series for the calls of the next object with this name, which is found again by its number."""
         return f"{self._next(name)}:"
@@ -193,6 +197,11 @@ class CallJournal:
             )
         self.progress += 1
         return self.run.position(self._series + series)
+
+
+def is_of_handler(place: str) -> bool:
+    """False for the calls of a hook, of an interrupted run, and of an answer to a question."""
+    return " " not in place and ("/" not in place or place.startswith("step/"))
 
 
 class RecordedCall(NamedTuple):

@@ -65,7 +65,10 @@ class ArrivedUpdates:
         if again := self._again:
             return again[0][0] <= place
         interrupts = self._ctx.interrupts
-        return interrupts is not None and interrupts.delivery.has_arrived(place)
+        if interrupts is None or not interrupts.delivery.has_arrived(place):
+            return False
+        # What earlier runs have not taken has no effect on what this one only repeats.
+        return interrupts.delivery.repeats_arrivals or place >= self._ctx.__dict__.get("reached_before", 0)
 
     def _fetch(self) -> None:
         """Raises LeaseLost, and ParkUpdate if Redis is away."""
@@ -73,8 +76,12 @@ class ArrivedUpdates:
         if interrupts is None or place is None or self._again:
             return
         assert isinstance(calls, Calls), "a run with a place has calls"  # noqa: S101
+        assert calls.journal is not None  # noqa: S101
         try:
-            interrupts.delivery.fetch_arrival(place)
+            if "reached_before" not in self._ctx.__dict__:
+                self._ctx.__dict__["reached_before"] = calls.journal.reached()
+            if self.has_any:
+                interrupts.delivery.fetch_arrival(place)
         except RedisAway as outage:
             calls.cut_off(outage)
 
@@ -86,7 +93,7 @@ class ArrivedUpdates:
             update = again.popleft()[1]
         else:
             self._fetch()
-            body = None if interrupts is None else interrupts.delivery.take_arrival(place)
+            body = interrupts.delivery.take_arrival(place) if interrupts is not None and self.has_any else None
             if body is None:
                 return None
             update = read(body.encode())[0][0]

@@ -57,6 +57,11 @@ class Arrivals:
         taken = [*self._taken]
         return taken[0][0] <= place if taken else self._may_follow
 
+    @property
+    def is_repeating(self) -> bool:
+        """True while there are messages that runs before this one have taken, and it has not got."""
+        return bool(self._taken)
+
     def fetch(self, place: int) -> bool:
         """True if `take` returns a message without asking Redis. False: there is none, or the next one was taken later
         in an earlier run.

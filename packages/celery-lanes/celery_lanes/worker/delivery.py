@@ -180,6 +180,11 @@ class Delivery:
         """
         return self._arrivals is not None and self._arrivals.has_any(place)
 
+    @property
+    def repeats_arrivals(self) -> bool:
+        """True if the next message of `take_arrival` is one that a run before this one has taken."""
+        return self._arrivals is not None and self._arrivals.is_repeating
+
     def fetch_arrival(self, place: int = 0) -> bool:
         """Make the round trip of `take_arrival`, and take nothing. False: none has arrived. Raises the same."""
         if self._arrivals is None:
