@@ -80,6 +80,12 @@ def changing(ctx):
     ctx.reply(f"{ctx.text} {paid}: {sure}, nowhere")
 
 
+def tidy(ctx):
+    ctx.delete(message=ctx.reply("one moment"))
+    sure = ctx.ask("Sure?", buttons=["Yes", "No"])
+    ctx.reply(f"it is {sure}")
+
+
 async def answer(reply):
     ctx = current()
     await reply("one moment")

@@ -151,6 +151,25 @@ def test_a_call_that_differs_repeats_no_step(make_pipeline: MakePipeline) -> Non
     assert [event.what for event in pipeline.history].count("priced") == 1
 
 
+def test_a_deletion_before_the_question_is_not_repeated(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(
+        BOT="tests.pipeline.asking_bot:tidy", COLLECT="messages", COLLECT_QUIET=0.1, INTERRUPT="on", MAX_ATTEMPTS=1
+    )
+    pipeline.poller()
+    pipeline.worker("threads", 2)
+    # Given a question of a run that may be interrupted, answered by a button, whose run may not; and the reverse
+    pipeline.push(message(0, 7, 7, do="buy"))
+    pipeline.drained()
+    press(pipeline, buttons(pipeline)[0])
+    press(pipeline, "of the bot")
+    pipeline.push(message(0, 7, 7, do="Yes"))
+    pipeline.drained()
+    # Then both continue
+    assert said(pipeline) == ["one moment", "Sure?", "it is Yes"] * 2
+    assert len(pipeline.simulator.calls("deleteMessage")) == 2
+    assert pipeline.dead() == []
+
+
 def test_only_the_open_question_of_the_asked_user_continues(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(BOT="tests.pipeline.asking_bot:careful", MAX_ATTEMPTS=1)
     pipeline.poller()
