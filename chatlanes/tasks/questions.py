@@ -75,6 +75,8 @@ def _continue(run: AskingRun, question: Question, meaning: Meaning) -> None:
     ctx = run.ctx
     question.answers.append(meaning.answer)
     run.ctx = replace(ctx, update=question.updates[-1], updates=question.updates, question=question)
+    if run.delivery.interrupted:  # the answer is another one now
+        run.ctx.__dict__["newest_of_answer"] = ctx.update.get("update_id")
     if isinstance(ctx.api, Calls) and ctx.api.journal is not None:
         ctx.api.journal.replay({**_paid_by_others(run, question, ctx.api.journal), **question.recorded()})
 

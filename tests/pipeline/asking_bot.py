@@ -86,6 +86,13 @@ def tidy(ctx):
     ctx.reply(f"it is {sure}")
 
 
+def booking(ctx):
+    where = ctx.ask("Where to?")
+    paid = ctx.step("price", price, ctx)
+    hold(ctx, where)
+    ctx.reply(f"{paid}: {where}")
+
+
 async def answer(reply):
     ctx = current()
     await reply("one moment")

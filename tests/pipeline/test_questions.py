@@ -170,6 +170,24 @@ def test_a_deletion_before_the_question_is_not_repeated(make_pipeline: MakePipel
     assert pipeline.dead() == []
 
 
+def test_the_steps_after_an_interrupted_answer_are_others(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(
+        BOT="tests.pipeline.asking_bot:booking", COLLECT="messages", COLLECT_QUIET=0.1, INTERRUPT="on", MAX_ATTEMPTS=1
+    )
+    pipeline.poller()
+    pipeline.worker("threads", 2)
+    # Given an answer that was paid for, and that the user extends
+    [bought] = pipeline.push(message(0, 7, 7, do="buy"))
+    pipeline.drained()
+    pipeline.push(message(0, 7, 7, do="poll"))
+    until(lambda: any(event.what == "at-poll" for event in pipeline.history))
+    [extended] = pipeline.push(message(0, 7, 7, do="Paris"))
+    pipeline.drained()
+    # Then the whole answer is paid for with a key of its own
+    assert said(pipeline) == ["Where to?", f"{BOT_ID}:{bought}-{extended}/price/1: poll\nParis"]
+    assert kept(pipeline) == []
+
+
 def test_only_the_open_question_of_the_asked_user_continues(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(BOT="tests.pipeline.asking_bot:careful", MAX_ATTEMPTS=1)
     pipeline.poller()

@@ -205,12 +205,13 @@ def _place(ctx: StepContext, name: str, journal: CallJournal | None) -> str:
 
 def _id_of(ctx: StepContext) -> str:
     """Identifies the updates of this run. A message that an interrupt has extended has the same id, but a newer update,
-    and its steps are other steps.
+    and its steps are other steps. So are those after a question whose answer an interrupt has extended.
     """
-    number = ctx.update.get("update_id")
+    number, answer = ctx.update.get("update_id"), ctx.__dict__.get("newest_of_answer")
     if ctx.stored is None:
         return str(number)
-    return ctx.stored.message_id if number is None else f"{ctx.stored.bot_id}:{number}"
+    found = ctx.stored.message_id if number is None else f"{ctx.stored.bot_id}:{number}"
+    return found if answer is None else f"{found}-{answer}"
 
 
 def _wanted(function: Callable[..., Any], args: Any, kwargs: Any, known: dict[str, Any]) -> dict[str, Any]:
