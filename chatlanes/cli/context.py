@@ -106,10 +106,11 @@ class BotContext(Context):
 
     def checked_lane(self, text: str) -> str:
         """A chat's number, or the key of a lane. Where ORDER_BY makes the keys, a key may be any text."""
-        chat = text.strip()
         bots = self.bots()
-        is_ours = bool(bots) and all(bot.order_by in ORDERS for bot in bots)
-        if is_ours and not re.fullmatch(r"-?\d+|.*[:/].*|bot", chat):
+        if not bots or not all(bot.order_by in ORDERS for bot in bots):
+            return text
+        chat = text.strip()
+        if not re.fullmatch(r"-?\d+|.*[:/].*|bot", chat):
             raise click.BadParameter(f"{chat} is neither the number of a chat nor the key of a lane, such as user:7")
         return chat
 

@@ -109,6 +109,16 @@ def test_a_lane_is_shown_and_paused_by_its_key(app: Celery, said: Said) -> None:
     assert "Invalid value for 'LANE': it is empty" in said("pause", "lane", "", code=2)
 
 
+@pytest.mark.parametrize("key", ["customer:bob ", " bob", " ", "-1001234", "--json"])
+def test_a_key_is_taken_as_it_is(app: Celery, said: Said, key: str) -> None:
+    app.lanes.store.append([NewMessage("m4", "mail", STORED, [key])])
+    assert f"paused {key}\n" in said("pause", "lane", "--", key)
+    assert json.loads(said("lane", "--json", "--", key))["in_lane"] == 1
+    assert [*app.lanes.store.client.hkeys(keys.PAUSED)] == [f"lane:{key}".encode()]
+    assert f"resumed {key}\n" in said("resume", "lane", "--", key)
+    assert "no buried message matches" in said("dead", "list", f"--lane={key}")
+
+
 def test_dead_letters_are_listed_replayed_and_dropped(app: Celery, said: Said) -> None:
     bury(app)
     assert said("dead", "list", "--lane", "customer:9", "--group", "orders").split()[:4] == [

@@ -147,7 +147,7 @@ class Context:
 
     def checked_lane(self, text: str) -> str:
         """An argument that selects lanes. Raises BadParameter."""
-        return text.strip()
+        return text  # a key may begin or end with a space
 
     def is_of(self, lane: str, selected: str) -> bool:
         """True if `selected`, as the user wrote it, includes this lane."""
@@ -292,19 +292,23 @@ def with_size(title: str, record: Record) -> str:
     return title if record.size == 1 else f"{title}, and {record.size - 1} more"
 
 
+#: Keeps click from taking -1001234 for an option. No argument of a process contains it.
+_KEY_MARK = "\0"
+
+
 class OfLane(click.Command):
     """A command whose argument is a lane: -1001234 is a key, not an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, [f" {arg}" if re.fullmatch(r"-\d+", arg) else arg for arg in args])
+        return super().parse_args(ctx, [_KEY_MARK + arg if re.fullmatch(r"-\d+", arg) else arg for arg in args])
 
 
 def _lane(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     if value is None:
         return None
-    if not value.strip():
+    if not value:
         raise click.BadParameter("it is empty")
-    lane: str = ctx.obj.checked_lane(value)
+    lane: str = ctx.obj.checked_lane(value.removeprefix(_KEY_MARK))
     try:
         check_lanes([lane])
     except PublishRefused as error:

@@ -64,7 +64,7 @@ class LaneAdmin(admin.ModelAdmin):
         return HttpResponseRedirect(f"{request.path}?{_query(lane=request.GET.get('lane', ''))}")
 
     def _show(self, request: Any) -> Any:
-        lane, letter = request.GET.get("lane", "").strip(), request.GET.get("letter")
+        lane, letter = request.GET.get("lane", ""), request.GET.get("letter")
         try:
             if letter is not None:
                 return self._rendered(request, "letter.html", {"letter": _letter(letter)})
