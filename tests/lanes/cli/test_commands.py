@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from types import SimpleNamespace
 
 import click
@@ -144,6 +145,16 @@ def test_timers_of_tasks_are_found_by_their_lane_and_group(app: Celery, said: Sa
         assert json.loads(said("timers", "list", "--json", *option))["message"] == {"order": 7}
     assert said("timers", "list", "--group", "mail") == "no timer matches\n"
     assert said("timers", "cancel", "eta", "--lane", "customer:9") == "cancelled 2b5c\n"
+
+
+def test_a_timer_that_is_due_after_the_year_9999_is_shown(app: Celery, said: Said) -> None:
+    # datetime.max, rounded up to a whole millisecond, is in the year 10000
+    app.send_task("charge", queue="orders.0", headers=celery_lanes.headers(["customer:1"]), eta=datetime.max)
+    assert "9999-12-31 23:59:59 UTC" in said("timers", "list")
+    assert "timer eta: due 9999-12-31 23:59:59 UTC" in said("lane", "customer:1")
+    # And it can leave
+    app.lanes.store.purge("orders.0")
+    assert "of these, 1 run at their eta" in said("move-out", "orders.0", "--to", "stock")
 
 
 @pytest.mark.parametrize("due_ms", ["5" * 5000, "\N{ARABIC-INDIC DIGIT THREE}", "x", ""])

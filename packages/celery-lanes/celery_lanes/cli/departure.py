@@ -17,6 +17,7 @@ from celery import Celery
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import dumps
 
+from celery_lanes.cli.formatting import LAST_MS
 from celery_lanes.monitoring import inspection
 from celery_lanes.monitoring.inspection import Record
 from celery_lanes.protocol import Leaving, Store, envelope, keys
@@ -93,7 +94,7 @@ class Departure:
             properties, headers = message["properties"], message["headers"]
             del headers[envelope.LANE]
             if at_ms is not None and "task" in headers:
-                headers["eta"] = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat()
+                headers["eta"] = datetime.fromtimestamp(min(at_ms, LAST_MS) / 1000, UTC).isoformat()
             if properties.get("body_encoding", "utf-8") == "utf-8":
                 properties["body_encoding"] = "base64"
                 message["body"] = base64.b64encode(message["body"].encode()).decode()

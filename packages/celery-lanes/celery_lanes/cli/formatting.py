@@ -13,6 +13,8 @@ import click
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 #: Characters of a cell: any key or id that is not an attack.
 LONGEST_CELL = 1_000
+#: The last ms of the year 9999: a timer may be due later, and datetime knows no later time.
+LAST_MS = 253_402_300_799_999
 _BLOCKS = " ▏▎▍▌▋▊▉█"
 #: C0 except tab and line feed, DEL and C1; U+2028 and U+2029; marks, embeddings, overrides and isolates of direction.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -73,7 +75,7 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(at_ms: float) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return datetime.fromtimestamp(min(at_ms, LAST_MS) / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def number(value: float | None) -> str:
