@@ -308,7 +308,23 @@ with transaction.atomic():
         pass
     add(4)
     add(5)
-    assert len(connection.run_on_commit) == 1
+    passes, publish = [], core.publish
+    core.publish = lambda table: passes.append(publish(table))
+assert len(passes) == 1
+"""
+#: Not committed, so that the hooks stay registered.
+IN_A_TEST = """
+from celery_lanes.django.outbox.models import Entry
+from django.test import TestCase
+
+with transaction.atomic():
+    add(7)
+    for number in (8, 9):
+        with TestCase.captureOnCommitCallbacks(execute=True):
+            add(number)
+            add(-number)
+        assert not Entry.objects.exists(), number
+    transaction.set_rollback(True)
 """
 OUTSIDE = """
 from celery_lanes import PublishRefused
@@ -404,13 +420,15 @@ def test_what_a_dead_process_leaves_is_published_once_and_in_order(orders: Order
     # Then each committed task has run once, and those that were rolled back have not
     until(lambda: orders.charged == ["9 1", "9 2", "9 3", "9 4", "9 5"])
     assert orders.waiting == 0
+    orders.do(IN_A_TEST)
+    until(lambda: orders.charged[5:] == ["9 7", "9 8", "9 -8", "9 9", "9 -9"])
     assert "outbox.add needs a transaction of the database 'default'" in orders.do(OUTSIDE)
     # And a relay publishes what the last process has left
     orders.do(DIES_AFTER_THE_COMMIT, ends=-signal.SIGKILL)
     relay = orders.start("relay", "celery", "-A", "shop", "lanes", "outbox", until="")
-    until(lambda: orders.charged[5:] == ["9 1", "9 2"] and orders.waiting == 0)
+    until(lambda: orders.charged[10:] == ["9 1", "9 2"] and orders.waiting == 0)
     relay.kill_all()
-    assert orders.app.lanes.store.client.hget(keys.COUNTS, "appended") == b"7"
+    assert orders.app.lanes.store.client.hget(keys.COUNTS, "appended") == b"12"
 
 
 @pytest.mark.slow

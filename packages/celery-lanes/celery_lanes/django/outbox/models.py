@@ -65,11 +65,21 @@ def add_entry(signature: Any) -> Any:
             "with the writes that the task belongs to"
         )
     Entry.objects.using(database).create(message=message)
-    # One call for all entries of a transaction. Whatever rolls that call back rolls back this entry, too.
-    if all(call is not _publish for _, call, *_ in connection.run_on_commit):
-        transaction.on_commit(_publish, using=database)
+    others = (call for _, call, *_ in reversed(connection.run_on_commit) if isinstance(call, _Publish))
+    transaction.on_commit(_Publish(next(others, None)), using=database)
     return result
 
 
-def _publish() -> None:
-    publish_committed(TABLE)
+class _Publish:
+    """Called after the commit, for each entry. The first call publishes those of all that were registered before it is
+    made. `captureOnCommitCallbacks` of a TestCase makes the calls of each block by itself, and forgets none.
+    """
+
+    def __init__(self, other: _Publish | None) -> None:
+        self._due: set[_Publish] = set() if other is None else other._due
+        self._due.add(self)
+
+    def __call__(self) -> None:
+        if self in self._due:
+            self._due.clear()
+            publish_committed(TABLE)
