@@ -29,7 +29,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-@app.task(lane="customer:{customer}")
+@app.task(lane="customer:{customer}", shared=False)
 def charge(customer: int, total: int) -> int:
     charged.append(total)
     return sum(charged)
@@ -59,6 +59,21 @@ def test_worker_in_this_process_runs_lanes(celery_worker: Any) -> None:
     assert [task.get(timeout=30) for task in tasks] == [1, 2, 3, 4, 5, 6]
     assert add.delay(1, 2).get(timeout=30) == 3  # on the ordinary queue
     assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.parametrize("pool", ["solo", "threads"])
+def test_a_worker_is_reloaded_for_its_first_task_with_a_lane(pool: str) -> None:
+    other = Celery("later", broker=os.environ["REDIS_URL"], backend=os.environ["REDIS_URL"], set_as_current=False)
+    other.conf.task_default_queue = "later"
+    lanes.install(other, fast=FAST)
+    with start_worker(other, pool=pool, perform_ping_check=False, shutdown_timeout=60) as worker:
+
+        @other.task(name="double", lane="number:{number}", shared=False)
+        def double(number: int) -> int:
+            return 2 * number
+
+        worker.reload()
+        assert [double.delay(number).get(timeout=30) for number in range(3)] == [0, 2, 4]
 
 
 def test_start_worker_runs_tasks_with_a_lane_in_order() -> None:

@@ -22,6 +22,6 @@ def test_embedded_worker_runs_lanes_on_each_pool(redis_url: str, tmp_path: Path)
     tests = Process("tests", command, tmp_path, {"REDIS_URL": redis_url})
     try:
         assert tests.exit_code() == 0
-        assert "7 passed" in tests.log
+        assert "9 passed" in tests.log
     finally:
         tests.end()

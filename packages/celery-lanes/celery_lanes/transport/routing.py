@@ -134,10 +134,15 @@ class LaneQueues(Queues):
         self.add_own()
         return super().select(include)
 
-    def add_own(self) -> None:
-        """Add the queue for lanes, if a task or a route has a lane."""
-        if any(lane is not None for lane in _lanes(self._app)):
-            self.select_add(self._app.amqp.router.lane_queue())
+    def add_own(self) -> str | None:
+        """Add the queue for lanes, if a task or a route has a lane; its name."""
+        if all(lane is None for lane in _lanes(self._app)):
+            return None
+        return str(self.select_add(self._app.amqp.router.lane_queue()).name)
+
+    def missed(self) -> str | None:
+        """The queue for lanes, if a worker that reads all queues may not know it yet."""
+        return self.add_own() if self._consume_from is None else None
 
 
 def _lanes(app: Celery) -> Iterator[Any]:

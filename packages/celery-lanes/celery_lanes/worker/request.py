@@ -71,6 +71,14 @@ class ReceiveLeased(bootsteps.StartStopStep):
         for name, task in app.tasks.items():
             if task.Strategy == Task.Strategy:
                 self._strategies[name] = instantiate(task.Strategy, LeasedTask(task), app, self._consumer)
+        # After a reload: the first task with a lane may be new, as in a test that defines it beside celery_worker.
+        if self._consumer.task_consumer is not None and (queue := app.amqp.queues.missed()):
+            self._consumer.call_soon(self._read, queue)
+
+    def _read(self, queue: str) -> None:
+        """Start to read a queue, unless it is read. Celery also calls this when the hub of a stopped worker closes."""
+        if self._consumer.blueprint.state == bootsteps.RUN:
+            self._consumer.add_task_queue(queue)
 
     def _create(self) -> Callable[[Any], Any]:
         """The handler of messages: Celery's, twice, with strategies for either kind of queue."""
