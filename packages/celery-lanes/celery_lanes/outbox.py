@@ -62,15 +62,21 @@ class Table(ABC):
 tables: list[Table] = []
 
 
-def entry_of(signature: Any) -> tuple[Any, str]:
-    """(AsyncResult, message) of a task that is to be added. Its keys, and the id that keeps it from being published
-    twice, are made now. Raises PublishRefused, and what Celery would raise, such as TypeError for wrong arguments.
+def entry_of(signature: Any, table: Table) -> tuple[Any, str]:
+    """(AsyncResult, message) of a task that is to be added to the outbox. Its keys, and the id that keeps it from being
+    published twice, are made now. Raises PublishRefused, and what Celery would raise, such as TypeError for wrong
+    arguments.
     """
     if not isinstance(signature, Signature) or signature.subtask_type:
         raise PublishRefused(
             "an outbox takes one task, such as charge.s(9, total=20): let a task publish the chain, group or chord"
         )
     app, options = signature.app, dict(signature.options)
+    if app != table.app:
+        raise PublishRefused(
+            f"{signature.task} is a task of the app {app.main!r}, and this outbox publishes through the app "
+            f"{table.app.main!r}: that of Outbox(app, …), or in Django Celery's current app"
+        )
     headers = {**_headers(app, signature, options)}
     if headers.get(envelope.ONCE) is None:
         scope, numbers = _numbers(os.getpid())

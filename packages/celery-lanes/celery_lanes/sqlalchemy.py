@@ -56,7 +56,7 @@ class Outbox(Table):
         if the process dies before, or Redis does not answer. `session` is a Session, an AsyncSession, or a scoped one.
         Raises PublishRefused.
         """
-        result, message = entry_of(signature)
+        result, message = entry_of(signature, self)
         found = _session_of(session)
         entry = self._entry()
         entry.message = message

@@ -127,8 +127,8 @@ def test_while_redis_is_away_a_commit_succeeds(bank: Bank, monkeypatch: pytest.M
     lanes.install(away)
     with Session(bank.engine) as session:
         with monkeypatch.context() as patched:
-            patched.setattr(bank.outbox, "app", away)
             ids = bank.add(session, 1)
+            patched.setattr(bank.outbox, "app", away)
             session.commit()
         [record] = [record for record in caplog.records if record.name == core.__name__]
         assert record.message.startswith("lanes: the outbox is not published yet; the committed tasks wait")
@@ -187,6 +187,22 @@ def test_mistakes_are_raised_in_the_transaction(bank: Bank) -> None:
     assert bank.app.lanes.store.client.exists(keys.message(id_))
 
 
+def test_a_task_of_another_app_is_refused(bank: Bank) -> None:
+    """It would be published to the broker of this one, whose workers do not know it."""
+    other = Celery("other", broker="redis://127.0.0.1:1/0", set_as_current=False)
+    lanes.install(other)
+
+    @other.task(name="mail", lane="customer:{customer}", shared=False)
+    def mail(customer: int) -> None: ...
+
+    with (
+        Session(bank.engine) as session,
+        pytest.raises(lanes.PublishRefused, match=r"mail is a task of the app 'other', and .* app 'bank'"),
+    ):
+        bank.outbox.add(mail.s(9), session)
+    other.close()
+
+
 #: An entry, as the releases before this one have stored it.
 STORED = """
 {"task": "charge", "args": [9], "kwargs": {"total": 1},
@@ -203,7 +219,7 @@ def test_entries_of_older_releases_are_published(bank: Bank) -> None:
     assert core.publish(bank.outbox) == 1
     assert (bank.published, bank.waiting) == (["the first"], 0)
     # And this release stores the same
-    _, now = core.entry_of(bank.charge.s(9, total=1))
+    _, now = core.entry_of(bank.charge.s(9, total=1), bank.outbox)
     of_process = {"once": json.loads(now)["options"]["headers"]["once"], "lane_keys": ["customer:9"]}
     options = {"headers": of_process, "task_id": json.loads(now)["options"]["task_id"]}
     assert json.loads(now) == {**message, "options": options}

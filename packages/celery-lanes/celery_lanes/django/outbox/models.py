@@ -56,7 +56,7 @@ TABLE = DjangoTable()
 
 
 def add_entry(signature: Any) -> Any:
-    result, message = entry_of(signature)
+    result, message = entry_of(signature, TABLE)
     database = router.db_for_write(Entry)
     connection = connections[database]
     if not connection.in_atomic_block:
