@@ -15,6 +15,7 @@ from kombu.transport import redis
 
 import celery_lanes as lanes
 from celery_lanes.install import DEFAULTS, check_transport
+from celery_lanes.monitoring.events import BANNER_WORDS, show_events_in_banner
 
 SETTINGS = {
     "beat_scheduler": "celery.beat:Scheduler",
@@ -189,3 +190,14 @@ def test_installing_twice_changes_no_class_twice(redis_url: str) -> None:
     kinds = {name: type(task) for name, task in app.tasks.items()}
     lanes.install(app)
     assert {name: type(task) for name, task in app.tasks.items()} == kinds
+
+
+def test_the_banner_of_an_app_without_lanes_is_that_of_celery(redis_url: str) -> None:
+    app, other = (Celery(name, broker=redis_url, set_as_current=False) for name in ("shop", "other"))
+    lanes.install(app)
+    workers = [
+        SimpleNamespace(app=each, startup_info=lambda: f"task events: {BANNER_WORDS[0]}") for each in (app, other)
+    ]
+    for worker in workers:
+        show_events_in_banner(worker)
+    assert [worker.startup_info() for worker in workers] == [f"task events: {words}" for words in BANNER_WORDS[::-1]]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from celery import Celery
 from celery.contrib.testing.worker import start_worker
+from celery.exceptions import TaskRevokedError
 from kombu import Queue
 
 import celery_lanes as lanes
@@ -104,3 +105,10 @@ def test_the_worker_of_another_app_in_this_process_is_a_stock_one() -> None:
         parts = [worker.consumer.connection.transport, worker.consumer.pool, *worker.consumer.blueprint.steps.values()]
         assert not [each for each in parts if type(each).__module__.startswith("celery_lanes")]
         assert not hasattr(other, "lanes")
+        # And remote control works, although Celery has one set of commands for both apps
+        revoked = double.apply_async((1,), countdown=3)
+        other.control.revoke(revoked.id)
+        with pytest.raises(TaskRevokedError):
+            revoked.get(timeout=30)
+        [answer] = other.control.broadcast("lanes", reply=True)
+        assert list(answer.values()) == [{"error": "its app 'other' has none"}]

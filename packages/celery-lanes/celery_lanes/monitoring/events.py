@@ -114,7 +114,9 @@ class TaskEventDispatcher(EventDispatcher):
 
 
 def show_events_in_banner(instance: Any, **_: Any) -> None:
-    """Corrects the text about events in the banner of a starting worker."""
+    """Corrects the text about events in the banner of a starting worker, if its app has lanes."""
+    if not hasattr(instance.app, "lanes"):
+        return
     banner = instance.startup_info
     instance.startup_info = lambda *args, **how: banner(*args, **how).replace(*BANNER_WORDS)
 

@@ -1,6 +1,7 @@
 """Remote control commands of a worker: `inspect lanes`, which `lanes check` uses, revoke and terminate.
 
-Guarantees an answer while the loop of the worker runs; a solo worker answers between two tasks.
+Guarantees an answer while the loop of the worker runs; a solo worker answers between two tasks. Celery has one set of
+commands for all apps of a process: for an app without lanes, they do what Celery's own do.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _stock_revoke, _stock_hello = control.revoke, control.hello
 @inspect_command()
 def lanes(state: Any) -> dict[str, Any]:
     """The lanes: the scripts of this worker, its queues, and how many messages it holds."""
+    if not hasattr(state.app, "lanes"):
+        return {"error": f"its app {state.app.main!r} has none"}
     in_flight = state.app.lanes.in_flight
     queues = state.consumer.task_consumer.queues if state.consumer.task_consumer else []
     return {
@@ -45,6 +48,8 @@ def revoke(
     **options: Any,
 ) -> Any:
     """Revoke task by task id (or list of ids); terminate also ends it, and buries the message of a lane."""
+    if not hasattr(state.app, "lanes"):
+        return _stock_revoke(state, task_id, terminate=terminate, signal=signal, **options)
     try:
         # The program that asked does the same, unless its app has no lanes.
         termination.cancel_timers(state.app, maybe_list(task_id) or [])
