@@ -201,3 +201,19 @@ def test_an_app_with_another_transport_is_refused() -> None:
     lanes.install(app)
     with pytest.raises(lanes.Misconfigured, match="not through lanes"):
         check_transport(app)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("sentinel://127.0.0.1:1", "a sentinel:// URL needs the name of the master"),
+        ("redis://127.0.0.1:1/shop", "'shop' is not a database of Redis: use a number"),
+    ],
+)
+def test_a_worker_whose_broker_is_incomplete_says_so_in_one_sentence(tmp_path: Path, url: str, why: str) -> None:
+    shop = f"from celery import Celery\nimport celery_lanes\napp = Celery('shop', broker='{url}')\n"
+    (tmp_path / "shop.py").write_text(shop + "celery_lanes.install(app)\n")
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}", "PYTHONWARNINGS": "ignore"}
+    ended = forks.run([*CELERY[:3], "-A", "shop", "worker"], tmp_path, env)
+    assert f"cannot be used: {why}" in ended.stderr
+    assert "Traceback" not in ended.stdout + ended.stderr

@@ -172,7 +172,7 @@ def _add_defaults(source: Any, **_: Any) -> None:
 
 
 def check_transport(app: Celery) -> None:
-    """Raises Misconfigured if a URL of the app does not use the lanes transport."""
+    """Raises Misconfigured if a URL of the app does not use the lanes transport, or lacks what a client needs."""
     for connection in (app.connection_for_read(), app.connection_for_write()):
         cls = connection.get_transport_cls()
         if not issubclass(cls, LanesTransport):
@@ -181,6 +181,10 @@ def check_transport(app: Celery) -> None:
                 "call lanes.install(app) before anything connects, and use a redis://, rediss:// or sentinel:// "
                 "URL"
             )
+        try:
+            connect_like(connection).close()
+        except ValueError as error:
+            raise Misconfigured(f"the broker {connection.as_uri()} cannot be used: {error}") from None
 
 
 class LanesStep(bootsteps.StartStopStep):

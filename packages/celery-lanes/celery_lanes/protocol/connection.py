@@ -89,7 +89,7 @@ def connect_like(connection: Any, timeout_s: float = 5.0) -> Redis:
 
 def _through_sentinel(url: str, master: str | None, options: dict[str, Any], client_class: type[Redis]) -> Redis:
     if not master:
-        raise ValueError("a sentinel:// URL needs the name of the master that Sentinel watches")
+        raise ValueError("a sentinel:// URL needs the name of the master that Sentinel watches (master_name)")
     nodes = [urlsplit(part) for part in url.split(";")]
     found = next((node for node in nodes if node.password), nodes[0])
     sentinel = Sentinel(
