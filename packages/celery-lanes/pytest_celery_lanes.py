@@ -33,12 +33,15 @@ def lanes_redis(_lanes_server: Server, monkeypatch: pytest.MonkeyPatch) -> Itera
     from redis import Redis
 
     from celery_lanes.leases.background import stop_background
+    from celery_lanes.testing import forget_connections
 
     with Redis.from_url(_lanes_server.url) as client:
         client.flushall()
     for variable in VARIABLES:
         monkeypatch.setenv(variable, _lanes_server.url)
+    forget_connections()
     yield _lanes_server.url
+    forget_connections()
     stop_background()  # of workers in this process, which would report that the next test empties the server
 
 
@@ -52,7 +55,6 @@ def lanes_worker(lanes_redis: str, tmp_path: Path) -> Iterator[Callable[..., Wor
     started: list[Worker] = []
 
     def start(app: str, *arguments: str) -> Worker:
-        testing.forget_connections(app)
         name = f"lanes{len(started) + 1}"
         started.append(testing.Worker(app, arguments, name, tmp_path / f"{name}.log"))
         return started[-1]

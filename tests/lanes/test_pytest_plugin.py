@@ -131,6 +131,44 @@ def test_a_failed_test_shows_the_log_of_its_workers_and_leaves_none(run: Run) ->
     assert "Invalid value for '-P' / '--pool'" in tests.log
 
 
+def test_what_an_app_used_before_and_after_is_another_server(run: Run) -> None:
+    tests = run(
+        "test_before.py",
+        """
+        import pytest
+        from celery import Celery
+        import celery_lanes
+
+        app = Celery("before", broker="redis://127.0.0.1:1/0", backend="redis://127.0.0.1:1/0")
+        celery_lanes.install(app)
+
+        @app.task(lane="customer:{customer}")
+        def pay(customer):
+            return customer
+
+        def test_eager():
+            app.conf.task_always_eager = True
+            assert pay.delay(9).get() == 9
+            app.conf.task_always_eager = False
+            assert "port=1" in repr(app.backend.client)
+
+        def test_worker(lanes_worker):
+            lanes_worker("test_before")
+            assert pay.delay(9).get(timeout=60) == 9
+
+        def test_redis(lanes_redis):
+            pay.delay(9)
+            assert app.lanes.store.pending() == 1
+
+        def test_after():
+            assert "port=1" in repr(app.backend.client)
+            assert "port=1" in repr(app.lanes.store.client)
+        """,
+    )
+    assert exit_code(tests) == 0
+    assert "4 passed" in tests.log
+
+
 def test_without_a_server_the_extra_is_named(run: Run) -> None:
     tests = run(
         "test_redis.py",

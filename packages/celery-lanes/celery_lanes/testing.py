@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from celery.app.utils import find_app
+from celery._state import _get_active_apps
 
 from celery_lanes.embedded_server import terminate_with_parent
 from celery_lanes.errors import LanesError
@@ -95,8 +95,12 @@ def _signal(worker: Worker, number: signal.Signals) -> None:
     os.killpg(worker.process.pid, number)
 
 
-def forget_connections(app: str) -> None:
-    """Let this process connect to the broker of its environment, even if the app has connected to another one."""
-    found = find_app(app)
-    found._pool = found.amqp._producer_pool = None
-    vars(found.lanes).pop("store", None)
+def forget_connections() -> None:
+    """Let the apps of this process connect to the server of their environment, even if they have used another one."""
+    for app in _get_active_apps():
+        app._pool = app._backend_cache = None
+        vars(app._local).pop("backend", None)
+        if "amqp" in vars(app):
+            app.amqp._producer_pool = None
+        if hasattr(app, "lanes"):
+            vars(app.lanes).pop("store", None)
