@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import logging
+from functools import reduce
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,6 +42,13 @@ def test_a_piece_that_does_not_fit_is_left_off_and_logged(
         "lanes: slower with the installed packages; not applied: differs (celery.concurrency.base:BasePool differs), "
         "is_gone (celery.concurrency.solo:no_such_name differs)"
     ]
+
+
+@pytest.mark.parametrize("name", sorted({name for piece in table.PIECES for name in piece.digests}))
+def test_the_digest_is_that_of_the_source_as_inspect_finds_it(name: str) -> None:
+    module, _, path = name.partition(":")
+    source = inspect.getsource(reduce(getattr, path.split("."), import_module(module)))
+    assert digest_of(name) == hashlib.sha256(source.encode()).hexdigest()[:12]
 
 
 def test_every_piece_is_documented() -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import inspect
 import linecache
+import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -65,10 +67,41 @@ def digest_of(name: str) -> str:
     """The digest of the source of `module:attribute`; empty if it has no source."""
     module, _, path = name.partition(":")
     try:
-        source = inspect.getsource(reduce(getattr, path.split("."), import_module(module)))
-    except (AttributeError, ImportError, OSError, TypeError):
+        named: Any = reduce(getattr, path.split("."), import_module(module))
+        found = inspect.unwrap(named)
+        lines, first = _class_in(sys.modules[found.__module__], path) if inspect.isclass(found) else _lines_of(found)
+    except (AttributeError, ImportError, LookupError):
         return ""
-    return hashlib.sha256(source.encode()).hexdigest()[:12]
+    return hashlib.sha256(_block(lines, first).encode()).hexdigest()[:12]
+
+
+def _lines_of(function: Any) -> tuple[list[str], int]:
+    """The lines of the file of a function, and the index of its first one."""
+    code = function.__code__
+    return linecache.getlines(code.co_filename), code.co_firstlineno - 1
+
+
+def _class_in(module: Any, name: str) -> tuple[list[str], int]:
+    lines = linecache.getlines(module.__file__)
+    return lines, [at for at, line in enumerate(lines) if re.match(rf"class {name}\b", line)][-1]
+
+
+def _block(lines: list[str], first: int) -> str:
+    """The function or class that begins there. inspect.getsource returns the same, but parses the file, which takes a
+    third of the start of a worker.
+    """
+    indent = _indent(lines[first])
+    end = next(at for at in range(first, len(lines)) if lines[at].lstrip().startswith(("def ", "class "))) + 1
+    for at, line in enumerate(lines[end:], end + 1):
+        if text := line.strip():
+            if _indent(line) <= indent and text[0] not in ")]}":
+                break
+            end = at
+    return "".join(lines[first:end])
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
 
 
 PIECES: tuple[Piece, ...] = (
