@@ -2,6 +2,7 @@
 
 import click
 
+from celery_lanes.cli.context import not_written
 from chatlanes.settings.table import env_example, markdown, page
 
 PAGES = {"table": markdown, "page": page, "env": env_example}
@@ -23,7 +24,7 @@ def settings(form: str) -> None:
     try:
         click.echo(PAGES[form](), nl=False)
     except OSError as error:  # a full disk
-        raise click.ClickException(f"the output cannot be written: {error.strerror}") from None
+        raise not_written(error) from None
 
 
 if __name__ == "__main__":

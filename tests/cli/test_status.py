@@ -160,6 +160,7 @@ def test_unreachable_redis_is_one_sentence(cli: Cli) -> None:
 @pytest.mark.parametrize("words", [("lanes", "status"), ("lanes", "dead", "list"), ("settings",)])
 def test_a_full_disk_is_one_sentence(redis_url: str, tmp_path: Path, words: tuple[str, ...]) -> None:
     environment = {**outside(), "PYTHONPATH": str(ROOT), "REDIS_URL": redis_url}
+    environment.pop("PYTHONUNBUFFERED", None)
     command = [sys.executable, "-m", "chatlanes", *words]
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(

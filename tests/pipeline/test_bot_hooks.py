@@ -120,9 +120,9 @@ def exceed_the_hard_limit(make_pipeline: MakePipeline, events: list[dict[str, An
     workers = {pool: pipeline.worker(pool, 1, is_awaited=False) for pool in POOLS}
     for worker in workers.values():
         worker.tells(" ready.")
-    stuck = pipeline.push(*(message(1, chat, do="ignores_interrupts:1") for chat in range(len(POOLS))))
+    stuck = pipeline.push(*(message(1, chat, do="ignores_interrupts:1") for chat in range(1, len(POOLS) + 1)))
     pipeline.started(*stuck)
-    pipeline.push(*(message(2, chat) for chat in range(len(POOLS))))
+    pipeline.push(*(message(2, chat) for chat in range(1, len(POOLS) + 1)))
     # When all exceed the hard limit, and another worker has free slots
     pipeline.worker("threads", 4)
     pipeline.drained()

@@ -106,7 +106,9 @@ def test_an_update_waits_for_its_chat_and_for_its_user(make_pipeline: MakePipeli
 
 def test_a_worker_joins_and_leaves_under_load(pipeline: Pipeline) -> None:
     # Given a worker in the middle of 1,000 updates; in every chat, one of them waits at the gate
-    pipeline.push(*(message(n, chat, do="gate:joined" if n == 10 else "") for n in range(1, 21) for chat in range(50)))
+    pipeline.push(
+        *(message(n, chat, do="gate:joined" if n == 10 else "") for n in range(1, 21) for chat in range(1, 51))
+    )
     pipeline.poller()
     first = pipeline.worker("prefork", 2)
     pipeline.some_ended(100)

@@ -112,9 +112,9 @@ def test_a_child_that_dies_while_another_is_cleaned_up_is_a_death(
     first = min(worker.children())
     lab.publish("a", ["a"], gate="open")
     lab.started("a")
-    if lab.history[0].pid != first:  # then it runs there next
-        os.kill(lab.history[0].pid, signal.SIGKILL)
-        until(lambda: lab.history[-1].pid == first)
+    while (pid := lab.history[-1].pid) != first:  # until it runs there
+        os.kill(pid, signal.SIGKILL)
+        until(lambda pid=pid: lab.history[-1].pid != pid)
     os.kill(max(worker.children()), signal.SIGSTOP)
     lab.publish("b", ["b"], gate="open")
     worker.tells("Task run[b] received")

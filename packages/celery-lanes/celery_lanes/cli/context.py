@@ -5,6 +5,7 @@ Exit codes: 0; 1 if a check fails or nothing is found; 2 for an invalid argument
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -39,6 +40,12 @@ class CommandError(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         click.echo(visible(self.format_message()), file=sys.stderr)
+
+
+def not_written(error: OSError) -> CommandError:
+    """Output met a full disk. What is left of it is discarded: Python would try to write it once more at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return CommandError(f"the output cannot be written: {error.strerror}")
 
 
 class NoAnswerError(CommandError):
@@ -248,7 +255,7 @@ def command(
             except OSError as error:
                 if error.errno not in FULL:
                     raise
-                raise CommandError(f"the output cannot be written: {error.strerror}") from None
+                raise not_written(error) from None
 
         make = click.command if group is None else group.command
         made: click.Command = make(name, **options)(click.pass_context(run))
