@@ -154,7 +154,7 @@ def exceed_the_hard_limit(make_pipeline: MakePipeline, events: list[dict[str, An
     pipeline.drained()
     assert pipeline.count("settled") == settled + 1
     assert {chat: answers.count(1) for chat, answers in pipeline.simulator.answers().items()} == {
-        **dict.fromkeys(range(len(POOLS)), 1),
+        **dict.fromkeys(range(1, len(POOLS) + 1), 1),
         99: 0,
     }
     assert pipeline.dead() == []

@@ -110,11 +110,12 @@ def test_a_child_that_dies_while_another_is_cleaned_up_is_a_death(
     lab = make_lab(options=ENDLESS)
     worker = lab.worker("prefork", 2, "-I", "tests.lanes.worker.second_death")
     first = min(worker.children())
-    lab.publish("a", ["a"], gate="open")
-    lab.started("a")
-    while (pid := lab.history[-1].pid) != first:  # until it runs there
-        os.kill(pid, signal.SIGKILL)
-        until(lambda pid=pid: lab.history[-1].pid != pid)
+    for name in ("a", "c"):
+        lab.publish(name, [name], gate=name)
+    lab.started("a", "c")
+    [of_second] = [event.id for event in lab.history if event.pid != first]
+    lab.open(of_second)
+    lab.ended(of_second)
     os.kill(max(worker.children()), signal.SIGSTOP)
     lab.publish("b", ["b"], gate="open")
     worker.tells("Task run[b] received")
@@ -124,7 +125,8 @@ def test_a_child_that_dies_while_another_is_cleaned_up_is_a_death(
     # Then its message runs again with another fence: with the same one, its journal would not know the first run
     until(lambda: ids(lab.history, "start").count("b") == 2)
     assert died(lab, "b") == 1
-    lab.open("open")
+    for gate in ("a", "c", "open"):
+        lab.open(gate)
     lab.drained()
 
 
