@@ -232,6 +232,30 @@ def test_manage_py_lanes_is_the_celery_command(web: Shop) -> None:
     assert "No such command 'nothing'" in web.run("manage", "lanes", "nothing", code=2)
 
 
+CALLED = """
+from io import StringIO
+from django.core.management import CommandError, call_command
+
+call_command("lanes", "status", "--now", "--json", stdout=(said := StringIO()))
+assert '"paused_since_ms"' in said.getvalue()
+for words in (["pause", "group", "mail"], ["nothing"], ["check"]):
+    try:
+        call_command("lanes", *words, stdout=StringIO())
+    except CommandError as error:
+        print(error)
+"""
+
+
+def test_lanes_is_a_command_for_call_command(web: Shop) -> None:
+    with connect(web.app.conf.broker_url) as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")  # of which `lanes check` complains
+        [of_pause, of_nothing, of_check] = in_shell(web, CALLED).splitlines()
+        client.config_set("maxmemory-policy", "noeviction")
+    assert "there is no group mail" in of_pause
+    assert "No such command 'nothing'" in of_nothing
+    assert of_check == "lanes check ended with code 1"
+
+
 def test_the_database_has_no_table_of_it(web: Shop) -> None:
     assert "No changes detected" in web.run("manage", "makemigrations", "--check", "--dry-run")
     assert "celery_lanes_lane" not in in_shell(
