@@ -24,10 +24,10 @@ class Firing(NamedTuple):
 
 def firings(folder: Path) -> list[Firing]:
     try:
-        lines = (folder / "firings").read_text().splitlines()
+        whole, _, _ = (folder / "firings").read_text().rpartition("\n")  # the last line may be incomplete
     except FileNotFoundError:
         return []
-    split = (line.split() for line in lines)
+    split = (line.split() for line in whole.splitlines())
     return [
         Firing(what, by, name, int(due), float(late), int(n), float(at)) for what, by, name, due, late, n, at in split
     ]
