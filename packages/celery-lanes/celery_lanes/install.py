@@ -173,18 +173,19 @@ def _add_defaults(source: Any, **_: Any) -> None:
 
 def check_transport(app: Celery) -> None:
     """Raises Misconfigured if a URL of the app does not use the lanes transport, or lacks what a client needs."""
-    for connection in (app.connection_for_read(), app.connection_for_write()):
-        cls = connection.get_transport_cls()
-        if not issubclass(cls, LanesTransport):
-            raise Misconfigured(
-                f"the broker {connection.as_uri()} is used through {cls.__module__}.{cls.__name__}, not through lanes: "
-                "call lanes.install(app) before anything connects, and use a redis://, rediss:// or sentinel:// "
-                "URL"
-            )
-        try:
-            connect_like(connection).close()
-        except ValueError as error:
-            raise Misconfigured(f"the broker {connection.as_uri()} cannot be used: {error}") from None
+    for opened in (app.connection_for_read(), app.connection_for_write()):
+        with opened as connection:
+            cls = connection.get_transport_cls()
+            if not issubclass(cls, LanesTransport):
+                raise Misconfigured(
+                    f"the broker {connection.as_uri()} is used through {cls.__module__}.{cls.__name__}, not through "
+                    "lanes: call lanes.install(app) before anything connects, and use a redis://, rediss:// or "
+                    "sentinel:// URL"
+                )
+            try:
+                connect_like(connection).close()
+            except ValueError as error:
+                raise Misconfigured(f"the broker {connection.as_uri()} cannot be used: {error}") from None
 
 
 class LanesStep(bootsteps.StartStopStep):
