@@ -73,6 +73,15 @@ async def streaming(ctx):
     await ctx.reply(f"{ctx.text} {paid}: {sure}, nowhere")
 
 
+def slow(ctx):
+    """Writes the same text in each run: in the first one of an update so slowly that its beginning is shown."""
+    with ctx.stream() as out:
+        out.write("It is a long way to Rome, and")
+        time.sleep(1 if ctx.attempt == 1 else 0)
+        out.write(" back.")
+    ctx.reply(f"{ctx.ask('Sure?', buttons=['Yes', 'No'])}, nowhere")
+
+
 def changing(ctx):
     ctx.reply(f"it is {time.time_ns()}")
     paid = ctx.step("price", price, ctx)

@@ -9,6 +9,7 @@ import pytest
 from celery_lanes.protocol import keys
 from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import BOT_ID, Pipeline, message
+from tests.support.shown import shown
 from tests.support.waiting import until
 
 ANN = {"id": 7, "is_bot": False, "first_name": "Ann"}
@@ -135,6 +136,27 @@ def test_a_handler_that_continues_asks_its_model_for_nothing_again(make_pipeline
     assert [event.what for event in pipeline.history].count("asked-model") == 1
     assert [event.what for event in pipeline.history].count("priced") == 1
     assert pipeline.leftovers() == []
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_text_that_is_written_again_is_complete_again(make_pipeline: MakePipeline, dies: bool) -> None:
+    # Given a bot that has streamed a text, and asked
+    pipeline = make_pipeline(BOT="tests.pipeline.asking_bot:slow", LEASE_SECONDS=2)
+    pipeline.poller()
+    worker = pipeline.worker("threads", 2)
+    pipeline.push(message(0, 7, 7, do="buy"))
+    pipeline.drained()
+    before = shown(pipeline.simulator, 7)
+    assert before == {1: "It is a long way to Rome, and back.", 2: "Sure?"}
+    # When it continues, and writes the text again, perhaps in two runs
+    pipeline.push(message(0, 7, 7, do="Yes"))
+    if dies:
+        until(lambda: shown(pipeline.simulator, 7)[1] == "It is a long way to Rome, and")
+        worker.kill_all()
+        pipeline.worker("threads", 2)
+    pipeline.drained()
+    # Then all of it is shown
+    assert shown(pipeline.simulator, 7) == {**before, 3: "Yes, nowhere"}
 
 
 def test_a_call_that_differs_repeats_no_step(make_pipeline: MakePipeline) -> None:

@@ -96,8 +96,11 @@ class CallJournal:
         """The calls that this run replays, at places that begin with `series`: those of earlier runs, and of the
         handler that has asked a question. Raises RedisAway.
         """
-        replayed = {place: call for place, call in self._replayed.items() if place.startswith(series)}
-        return {**replayed, **self.recorded(series)}
+        recorded = self.recorded(series)
+        for place in recorded:  # it is newer than what the handler did before its question
+            self._replayed.pop(place, None)
+        replayed = {place: call for place, call in [*self._replayed.items()] if place.startswith(series)}
+        return {**replayed, **recorded}
 
     def reached(self) -> int:
         """How many places the handler has reached, in this run or one before it. Raises RedisAway."""
@@ -131,6 +134,7 @@ class CallJournal:
 
     def record(self, place: str, what: str, outcome: Any) -> None:
         """Record a result for later runs, without waiting for Redis; replaces the previous one at this place."""
+        self._replayed.pop(place, None)
         JournaledCall(self.run, what.partition(":")[0], place, what, self._uncertain).done(outcome)
 
     def reserved(self) -> CallJournal:

@@ -69,6 +69,7 @@ class StreamMessages:
         self._parts: dict[int, StreamPart] = {}
         self.earlier_text: dict[str, Any] | None = None
         self._delivered: Any = None
+        self._final: set[str] = set()
 
     def load(self) -> None:
         """Read what earlier runs sent. Raises ParkUpdate."""
@@ -76,6 +77,7 @@ class StreamMessages:
         text = found.get(TEXT)
         self.earlier_text = text.outcome if text else None
         self._delivered = found[END].outcome if END in found else None
+        self._final = {place for place in found if place.startswith("final")}
         matched = ((PLACE.fullmatch(place), call) for place, call in found.items())
         places = [(int(match[1]), int(match[2]), call) for match, call in matched if match]
         for number, copy, call in sorted(places, key=lambda each: each[:2]):
@@ -100,6 +102,7 @@ class StreamMessages:
             if isinstance(answer, SentRequest):
                 self._opened(part, answer.result, text if answer.is_new else None)
             return answer
+        self._reopen(number)
         try:
             answer = self._sender.attempt(*self._edit(part, text))
         except NotModified:
@@ -135,6 +138,12 @@ class StreamMessages:
         if self._delivered is not None and self._delivered is not True:
             self._sender.record(END, DELIVERED, True)
             self._delivered = True
+
+    def _reopen(self, number: int) -> None:
+        """Record, before an intermediate edit, that the final edit of an earlier run is to be made again."""
+        if (place := f"final{number}") in self._final:
+            self._sender.record(place, "text:stream-reopened", None)
+            self._final.remove(place)
 
     def _digest(self, pieces: list[TextPiece]) -> str:
         content = json.dumps([pieces, self._buttons])

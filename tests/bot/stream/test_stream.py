@@ -309,6 +309,22 @@ def test_a_later_run_continues_the_message(chat: Chat, caplog: pytest.LogCapture
     assert "not replayed" not in caplog.text
 
 
+def test_a_later_run_that_writes_the_same_text_delivers_it(chat: Chat) -> None:
+    for fails in (False, False, True):
+        run = chat.run()
+        with suppress(FailedError), run.ctx.stream() as out:
+            out.write(FIRST)
+            chat.shows(FIRST)  # in place of the whole text of the run before
+            if fails:
+                raise FailedError
+            out.write("More.")
+        assert chat.messages == {1: FIRST if fails else FIRST + "More."}
+        run.fails()
+    with chat.run().ctx.stream() as out:
+        assert out.is_complete
+    assert chat.messages == {1: FIRST + "More."}
+
+
 def test_surplus_messages_are_deleted(chat: Chat) -> None:
     run = chat.run()
     with suppress(FailedError), run.ctx.stream() as out:
