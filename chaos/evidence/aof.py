@@ -106,9 +106,12 @@ def _noted(message: MessageId, fields: dict[bytes, bytes], book: Book) -> None:
 
 
 def _number(place: str) -> int | str | None:
+    """As the history names the call at this place; None: it does not."""
     if place == agents.CONFIRMED_AT:
         return agents.CONFIRMATION
-    return int(place) - 1 if place.isdigit() else place if place.startswith("step/") else None
+    if place.isdigit():
+        return int(place) - 1
+    return place if place.startswith("step/") else None
 
 
 def _message(key: bytes, prefix: bytes) -> MessageId:

@@ -152,7 +152,7 @@ class Evidence:
     #: Those of the agents, and the ids of the questions that were open at the end.
     conversations: Sequence[Conversation] = ()
     open_questions: Sequence[str] = ()
-    #: The edits of their streams, and the texts of these at the end, each with its order.
+    #: The edits of the streams of agents, and the text of each stream at the end, with its order.
     edits: Sequence[Effect] = ()
     shown: Sequence[tuple[int, str]] = ()
     #: The numbers of those that the shop has committed.
@@ -244,20 +244,20 @@ def effects_in(calls: Iterable[Record]) -> list[Effect]:
 
 
 def edits_in(calls: Iterable[Record]) -> list[Effect]:
-    """Those of the streams of agents. What the worker of a `/stop` adds to a stream names no run, and is left out."""
+    """The edits of the streams of agents. The mark that a `/stop` adds to a stream names no run, and is left out."""
     edits = [call for call in calls if call["ok"] and call["method"] == "editMessageText" and "run" in call["params"]]
     return [replace(_effect(call), number="edit") for call in edits]
 
 
 def shown_in(calls: Iterable[Record]) -> list[tuple[int, str]]:
-    """The texts of the streams of agents at the end, each with its order."""
+    """The texts of the streams of agents at the end, each with its order. `calls` are sent messages and edits."""
     shown: dict[tuple[int, int], tuple[int, str]] = {}
     for call in calls:
-        if call["ok"] and call["method"] in ("sendMessage", "editMessageText"):
-            message, text = call["result"], call["params"]["text"]
-            place = message["chat"]["id"], message["message_id"]
-            if text.startswith(f"{agents.KIND} ") and _effect(call).number == agents.CONFIRMATION:
-                shown[place] = _effect(call).update, text
+        text = call["params"]["text"]
+        if call["ok"] and text.startswith(f"{agents.KIND} "):
+            effect, message = _effect(call), call["result"]
+            if effect.number == agents.CONFIRMATION:
+                shown[message["chat"]["id"], message["message_id"]] = effect.update, text
     return [*shown.values()]
 
 

@@ -19,6 +19,7 @@ from chatlanes_sandbox.simulator import Simulator
 
 EVERY_S = 0.5
 READ_CALLS_EVERY_S = 20.0
+#: The calls that are kept.
 METHODS = ("sendMessage", "editMessageText")
 #: A younger call may still be in progress.
 CALL_TAKES_S = 2.0

@@ -1,6 +1,6 @@
-"""The agents of a chaos run: each pays for a search, asks its user, pays for an order and streams a
-confirmation. A user may add something at any moment, which the run in progress takes (INTERRUPT=steer), or stop it.
-Every run and every payment is recorded.
+"""The agents of a chaos run: each pays for a search, asks its user, pays for an order and streams a confirmation. A
+user may add something at any moment, which the run in progress takes (INTERRUPT=steer), or stop it. Every run and every
+payment is recorded.
 """
 
 from __future__ import annotations

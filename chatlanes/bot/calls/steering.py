@@ -67,7 +67,7 @@ class ArrivedUpdates:
         interrupts = self._ctx.interrupts
         if interrupts is None or not interrupts.delivery.has_arrived(place):
             return False
-        # What earlier runs have not taken has no effect on what this one only repeats.
+        # A newer update must not arrive before a call that this run only repeats: it could not change that call.
         return interrupts.delivery.repeats_arrivals or place >= self._ctx.__dict__.get("reached_before", 0)
 
     def _fetch(self) -> None:

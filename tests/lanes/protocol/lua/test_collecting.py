@@ -12,6 +12,7 @@ from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import (
     GROUP,
     LEASE_MS,
+    MINUTE_MS,
     QUIET_MINUTES,
     TALK,
     buried,
@@ -206,6 +207,21 @@ def test_a_lost_time_is_repaired(client: Redis, store: Store) -> None:
     client.delete(keys.COLLECTING)
     assert store.repair("0", LEASE_MS)[1] == 1
     assert [message.id for message in turn(store).leased] == [A]
+
+
+def test_a_held_message_that_joins_a_repaired_group_begins_its_quiet_time(client: Redis, store: Store) -> None:
+    # Given a message that waits for the number 11, and a group of its lane whose time was lost and is repaired
+    store.append([new(A, "a", once=("1", 10))])
+    store.append([new(C, "a", once=("1", 12))], hold_ms=MINUTE_MS)
+    client.delete(keys.COLLECTING)
+    assert store.repair("0", LEASE_MS)[1] == 1
+    # When a sweep finds both due: the hold, and the group
+    client.zadd(keys.HELD, {C: 1})
+    store.sweep(LEASE_MS)
+    # Then the message has joined, and the group waits for others again
+    assert turn(store).leased == []
+    assert read(client).messages[A].state == "collecting"
+    assert read(client).bodies == {A: body_of(A, C)}
 
 
 def test_a_queue_without_groups_needs_no_further_commands(client: Redis, store: Store) -> None:

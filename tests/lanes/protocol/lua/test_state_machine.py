@@ -770,13 +770,15 @@ class LanesMachine(RuleBasedStateMachine):
 
     @rule()
     def lose_quiet_times(self) -> None:
-        """Groups that are first are repaired; others become ready when they are first."""
+        """Groups that are first are due at once, unless a held message joins them; others are ready when they are
+        first.
+        """
         self.client.delete(keys.COLLECTING)
         lost = [item for item in self.model.first() if item.due is not None]
         assert self.repair_round() == len(lost)
         self.model.counts["repaired"] += len(lost)
         for item in self.collected():
-            item.due, item.has_turn = None, item.has_turn and item not in lost
+            item.due = 0 if item in lost else None
         self.sweep()
 
     @precondition(lambda self: self.model.gaps)
