@@ -8,10 +8,12 @@ import pytest
 
 from celery_lanes.fast.table import digest_of
 
+#: It is that of http.client, whose source differs between Python 3.11.2, 3.11.7 and 3.12
+HTTP_CLIENT_SEND = "1a7852dd2f48 fdc99bf3088b af499a33ac2c"
 #: The replaced function, its replacement, and the digest of its source.
 REPLACED = [
     ("urllib3.connection:HTTPConnection.request", "http_client.py: ConnectionCls", "751c8aa0eb50"),
-    ("urllib3.connection:HTTPConnection.send", "http_client.py: ConnectionCls", "fdc99bf3088b"),
+    ("urllib3.connection:HTTPConnection.send", "http_client.py: ConnectionCls", HTTP_CLIENT_SEND),
     (
         "urllib3.connectionpool:HTTPConnectionPool._new_conn",
         "http_client.py: ConnectionCls",

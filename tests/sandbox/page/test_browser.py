@@ -326,7 +326,11 @@ def kills_a_worker_under_a_flood(page: Page) -> None:
     expect(slow).to_be_checked()
     panel.get_by_role("button", name="Flood 500").click()
     expect(figure(page, "waiting")).not_to_have_text("0")
-    panel.get_by_role("button", name=re.compile("^kill -9")).first.click()
+    kill = panel.get_by_role("button", name=re.compile("^kill -9")).first
+    worker = (kill.get_attribute("aria-label") or "").removeprefix("kill -9 ").partition("@")[0]
+    # It dies with a lane that is shown
+    expect(panel.locator(".head").get_by_text(worker).first).to_be_visible()
+    kill.click()
     expect(panel).to_contain_text("while 1 worker was killed")
     slow.click()
     expect(panel.get_by_text(re.compile("^† worker killed; others take over"))).to_be_visible()
