@@ -8,7 +8,6 @@ import inspect
 from typing import Any
 
 import pytest
-from aiogram.types import Update
 
 from chatlanes.bot.adapters.collected import CAPTIONED
 from chatlanes.bot.context import Context
@@ -92,6 +91,8 @@ def test_every_kind_is_known_and_has_an_example() -> None:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_is_what_telegram_sends(name: str) -> None:
+    from aiogram.types import Update  # takes seconds
+
     [(kind, body)] = EXAMPLES[name].items()
     fields = BOT_API.types[BOT_API.updates[kind]]
     assert {field for field in fields if not field.endswith("?")} <= body.keys() <= set(names(fields))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from aiogram.types import RichMessage
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -96,6 +95,8 @@ def cell(text: Any) -> dict[str, Any]:
     ],
 )
 def test_a_block_has_its_text(block: dict[str, Any], text: str) -> None:
+    from aiogram.types import RichMessage  # takes seconds
+
     assert text_of_rich({"blocks": [block]}) == text
     if "newer" not in block["type"]:
         RichMessage.model_validate({"blocks": [block]})  # it is a block as Telegram sends it
