@@ -27,9 +27,9 @@ DEEPEST = 2
 LEFT_OUT = "[left out: "
 
 _LONGEST_LINE = 500
-#: Folders of Python's own modules and of installed packages.
 #: The packages of this repository.
 _OURS = {"celery_lanes", "chatlanes", "chatlanes_sandbox"}
+#: Folders of Python's own modules and of installed packages.
 _LIBRARIES = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"

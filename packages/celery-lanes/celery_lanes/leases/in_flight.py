@@ -210,9 +210,9 @@ class InFlight:
     def claim(self, tag: str, *, starts: bool, start_by_s: float | None = None) -> bool:
         """Mark a message as passed to the pool. False: it was released, or its lease may be over; do not run it.
 
-        A claimed message is not released as waiting. With `start_by_s` (clock.now_s) the message stays unclaimed: the
-        process that receives it first reports the start, and starts it only before that time. If no report has arrived
-        by then, it has not started and will not.
+        Without `start_by_s`, the message is claimed: it may start now, and is not released as waiting. With it
+        (clock.now_s), the message is reserved: the process that receives it reports the start first, and starts it only
+        before that time. If no report has come by then, it has not started, and may be released.
         """
         now_s = clock.now_s()
         with self._lock:

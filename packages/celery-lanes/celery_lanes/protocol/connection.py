@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from redis import Redis
 from redis.backoff import NoBackoff
+from redis.driver_info import DriverInfo
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -35,6 +36,8 @@ from celery_lanes.protocol.scripts import Argument, Command, Script
 MOST_UNREAD = 64
 READ_BYTES = 1 << 16
 DEFAULT_SENTINEL_PORT = 26379
+#: Without it, redis-py looks up its version for each connection, which takes as long as the rest of it.
+CLIENT_NAME = DriverInfo()
 
 
 def connect(
@@ -57,6 +60,7 @@ def connect(
         "socket_keepalive": True,
         # The default of redis-py is 100; a thousand greenlets may need a connection at the same time.
         "max_connections": 1 << 20,
+        "driver_info": CLIENT_NAME,
     }
     client_class = Redis
     if prefix:

@@ -13,7 +13,7 @@ from typing import Any
 from celery_lanes.protocol.codec import OPT_NON_STR_KEYS, dumps, loads
 
 #: Headers that the publisher sets: the lane keys, the [scope, number] by which the message is remembered as seen, and
-#: the fields of its group (commands.Group).
+#: the fields of its group (messages.Group).
 LANE_KEYS = "lane_keys"
 ONCE = "once"
 GROUP = "lane_group"
@@ -26,7 +26,7 @@ LIMITS = "lane_limits"
 #: Set when the answer to a publish was lost: kombu may publish the same headers again.
 UNCERTAIN = "lane_uncertain"
 _NOT_PACKED = (LANE_KEYS, ONCE, GROUP, STOPS, RATES, LIMITS, UNCERTAIN)
-#: Precedes each message of a group (commands.Group) in its stored form: a message of a group that a later message
+#: Precedes each message of a group (messages.Group) in its stored form: a message of a group that a later message
 #: interrupts, and of one that none interrupts. JSON contains no control characters. A blank follows if a run of the
 #: group may take later messages: to a release that does not know this, it is only a blank before JSON.
 INTERRUPTIBLE, COLLECTED = b"\x1d", b"\x1e"

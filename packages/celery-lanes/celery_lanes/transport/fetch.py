@@ -257,9 +257,8 @@ class FetchLoop:
         self._is_notified = True  # there may be ready messages
         self._must_pass_on = False  # a wake-up was read without capacity: another worker must get it
         self._is_started = False
-        self._waits_for_room = (
-            False  # the queues that are read last have ready messages, and the worker had no room for them
-        )
+        # The queues that are read last have ready messages, and the worker had no room for them.
+        self._waits_for_room = False
         self._is_refused = False
         self._paused_until_s = 0.0
         self.handlers: dict[str, Callable[[], Any]] = {

@@ -2,8 +2,8 @@
 -- A message that is first in all its lanes is still not handed out if one of its lanes, its queue or its group of queues
 -- is paused, if it is a group that waits for further messages, or if one of its limits has no free permit.
 -- A limit is a key of which at most a given number of messages have a permit at a time, over all queues: they are ready, leased or
--- committing. LIMIT has the messages of a key: with minus its seq one that has a permit, with its seq one that is `gated`:
--- it waits for a permit, the oldest first. A message takes its permits in the order of its limits, which are sorted, and
+-- committing. LIMIT <key> is a sorted set of messages. The score -seq: it has a permit. The score seq: it is `gated`, which
+-- means that it waits for a permit; the lowest score gets the next one. A message takes its permits in the order of its limits, which are sorted, and
 -- waits in one of them at most, so no two wait for each other.
 
 local special = redis.call('EXISTS', PAUSED, COLLECTING, TIMERS, SUCCESSORS, NOTES, MODES, PACES, HELD)
