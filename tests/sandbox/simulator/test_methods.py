@@ -76,6 +76,8 @@ def test_a_message_gets_an_id_that_grows_per_chat(bot: BotClient) -> None:
         ),
         ("sendDice", {"chat_id": 5, "emoji": "x"}, "DICE_EMOJI_INVALID"),
         ("sendChatAction", {"action": "typing"}, "chat_id is empty"),
+        ("sendChatAction", {"chat_id": 5, "action": "thinking"}, "wrong parameter action in request"),
+        ("sendChatAction", {"chat_id": 5, "action": ["typing"]}, "wrong parameter action in request"),
         ("sendMessage", {"chat_id": "None", "text": "hi"}, "chat not found"),
         ("sendPhoto", {"chat_id": 5, "photo": "id", "caption": "x" * 1025}, "message caption is too long"),
         (

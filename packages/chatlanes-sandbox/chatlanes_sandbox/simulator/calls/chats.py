@@ -47,6 +47,11 @@ LONGEST_TEXT = 4096
 KEPT_MESSAGES = 2_000
 #: Content that has a caption instead of a text.
 WITH_CAPTION = frozenset({*FILE_METHODS.values(), "paid_media"})
+#: https://core.telegram.org/bots/api#sendchataction
+CHAT_ACTIONS = frozenset(
+    {"typing", "choose_sticker", "find_location", "record_video", "record_video_note", "record_voice"}
+    | {"upload_document", "upload_photo", "upload_video", "upload_video_note", "upload_voice"}
+)
 NOT_MODIFIED = (
     "Bad Request: message is not modified: specified new message content and reply markup are exactly the same as a "
     "current content and reply markup of the message"
@@ -354,6 +359,8 @@ def refuse_what_telegram_refuses(method: str, params: Params) -> None:
         refuse_as_ephemeral(params)
     if method == "answerCallbackQuery" and not params.get("callback_query_id"):
         raise RefusedError('Bad Request: parameter "callback_query_id" is required')
+    if method == "sendChatAction" and str(params.get("action")) not in CHAT_ACTIONS:
+        raise RefusedError("Bad Request: wrong parameter action in request")
 
 
 def refuse_as_text(method: str, params: Params) -> None:
