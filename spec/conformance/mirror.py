@@ -71,6 +71,8 @@ class Mirror:
     def save(self, message: str, lanes: Sequence[str] = (), limits: Sequence[str] = ()) -> None:
         """Saves a message, the messages of its lanes and limits, and so on, as they are now."""
         new = [message]
+        if self.is_unplaced(message):
+            del self.old[message]
         while new:
             each = new.pop()
             if each in self.old:
@@ -83,6 +85,11 @@ class Mirror:
             self.old_limits[each] = tuple(limits if is_new else self.limits_of(each))
             for key in self.old_limits[each]:
                 new += self.save_limit(key)
+
+    def is_unplaced(self, message: str) -> bool:
+        """True if only a timer has named the message: it gets its lanes and limits when it is fired."""
+        has_place = self.old_keys.get(message) or self.old_limits.get(message)
+        return message in self.old and message not in self.records and not has_place
 
     def save_limit(self, key: str) -> list[str]:
         if key not in self.old_permits:

@@ -62,7 +62,7 @@ class Piece:
 
     def _is_as_before(self, event: Event) -> bool:
         message, old = event.message, self._mirror
-        return (
+        return old.is_unplaced(message) or (
             set(old.old_keys.get(message, event.lanes)) == set(event.lanes)
             and set(old.old_limits.get(message, event.limits)) == set(event.limits)
             and self.onces.get(message, event.once) == event.once
