@@ -60,14 +60,24 @@ def take(run: AskingRun) -> None:
     if question is not None and is_closed:
         run.writes += _closing(run, question, lane)
         if meaning.what == "answer" and not is_stopped:
+            _keep_answer(run, question)
             _continue(run, question, meaning)
 
     def handle(ctx: Context) -> None:
-        run_blocking(lambda: _reply(before, question, meaning))
+        run_blocking(lambda: _reply(run, before, question, meaning))
         if is_closed and not is_stopped:
             run.served.bot_for(ctx)(ctx)
 
     run.handler = handle
+
+
+def _keep_answer(run: AskingRun, question: Question) -> None:
+    """The text of a button stays the answer: with a later message it would be none. Raises Ignore."""
+    if question.buttons:
+        try:
+            run.delivery.close_group()
+        except lanes.LeaseLost as lost:
+            raise Ignore(f"the lease of {run.delivery.id} was lost before its handler began") from lost
 
 
 def _continue(run: AskingRun, question: Question, meaning: Meaning) -> None:
@@ -140,7 +150,7 @@ def _closing(run: AskingRun, question: Question, lane: str) -> list[Write]:
     return [*kept, SetNote(lane, None), *timers.writes]
 
 
-def _reply(ctx: Context, question: Question | None, meaning: Meaning) -> None:
+def _reply(run: AskingRun, ctx: Context, question: Question | None, meaning: Meaning) -> None:
     """The calls that an update leads to, before the handler. Telegram may refuse them: the message may be gone."""
     with suppress(BotApiError):
         if ctx.kind == "callback_query" and meaning.what != "closed":
@@ -152,7 +162,16 @@ def _reply(ctx: Context, question: Question | None, meaning: Meaning) -> None:
         elif meaning.what == "old" and ctx.kind == "callback_query":
             ctx.edit_markup()
         elif question is not None and meaning.what == "remind":
-            ctx.reply(question.text, **question.all_params())
+            _remind(run, ctx, question)
+
+
+def _remind(run: AskingRun, ctx: Context, question: Question) -> None:
+    """Send the question again. Its buttons move to the new message. Raises BotApiError."""
+    former = question.sent
+    question.note_sent(ctx.reply(question.text, **question.all_params()))
+    run.writes.append(Set(_key(run, question.id), question.stored()))
+    if question.buttons and former:
+        ctx.edit_markup(message=former)
 
 
 def _key(run: AskingRun, id_: str, prefix: str = ASKED) -> str:

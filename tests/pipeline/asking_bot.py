@@ -59,6 +59,18 @@ def paying(ctx):
         ctx.reply("not paid")
 
 
+def deciding(ctx):
+    """Pays, and waits for the next message to arrive."""
+    if ctx.text != "buy":
+        ctx.reply(f"heard {ctx.text}")
+        return
+    sure = ctx.ask("Sure?", buttons=["Yes", "No"], unrelated="remind")
+    paid = ctx.step("price", price, ctx)
+    while sure == "Yes" and not ctx.interrupted and not ctx.stored.following():
+        time.sleep(0.02)
+    ctx.reply(f"{paid}: {sure}")
+
+
 async def streaming(ctx):
     """Its model answers something else each time."""
 

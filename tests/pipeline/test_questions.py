@@ -210,6 +210,44 @@ def test_the_steps_after_an_interrupted_answer_are_others(make_pipeline: MakePip
     assert kept(pipeline) == []
 
 
+def test_the_text_of_a_button_stays_the_answer(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(
+        BOT="tests.pipeline.asking_bot:deciding", COLLECT="messages", COLLECT_QUIET=0.1, INTERRUPT="on", MAX_ATTEMPTS=1
+    )
+    pipeline.poller()
+    pipeline.worker("threads", 2)
+    # Given an answer that is a button's text, for which the handler has paid
+    [bought] = pipeline.push(message(0, 7, 7, do="buy"))
+    pipeline.drained()
+    pipeline.push(message(0, 7, 7, do="Yes"))
+    until(lambda: any(event.what == "priced" for event in pipeline.history))
+    # When the user writes more
+    pipeline.push(message(0, 7, 7, do="thanks a lot"))
+    pipeline.drained()
+    # Then that waits for the end of the run
+    assert said(pipeline)[1:] == [f"{BOT_ID}:{bought}/price/1: Yes", "heard thanks a lot"]
+    assert [event.what for event in pipeline.history].count("priced") == 1
+    assert kept(pipeline) == pipeline.dead() == []
+
+
+def test_a_reminder_takes_the_buttons(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(BOT="tests.pipeline.asking_bot:deciding", MAX_ATTEMPTS=1)
+    pipeline.poller()
+    pipeline.worker("threads", 2)
+    # Given a question that was sent three times, because the user has written something else
+    pipeline.push(message(0, 7, 7, do="buy"), message(0, 7, 7, do="hm"), message(0, 7, 7, do="well"))
+    pipeline.drained()
+    # When the user presses a button
+    press(pipeline, buttons(pipeline)[1])
+    # Then no message has buttons any more
+    asked = [call["result"]["message_id"] for call in pipeline.simulator.calls("sendMessage")][:3]
+    edited = [call["params"]["message_id"] for call in pipeline.simulator.calls("editMessageReplyMarkup")]
+    assert said(pipeline)[:3] == ["Sure?"] * 3
+    assert edited == asked
+    assert said(pipeline)[-1].endswith(": No")
+    assert kept(pipeline) == pipeline.dead() == []
+
+
 def test_only_the_open_question_of_the_asked_user_continues(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(BOT="tests.pipeline.asking_bot:careful", MAX_ATTEMPTS=1)
     pipeline.poller()

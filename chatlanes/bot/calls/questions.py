@@ -36,6 +36,8 @@ ANSWERS = "answers:"
 #: The longest timeout: a question takes memory of Redis until it is closed.
 LONGEST_S = 30 * 86_400.0
 
+_IDENTIFYING = ("chat", "message_id", "business_connection_id", "ephemeral_message_id", "receiver_user")
+
 Unrelated = Literal["pass", "remind"]
 NOTHING: Any = object()
 
@@ -77,6 +79,11 @@ class Question:
 
     def recorded(self) -> dict[str, RecordedCall]:
         return {place: RecordedCall(*call) for place, call in self.calls.items()}
+
+    def note_sent(self, sent: Any) -> None:
+        """`sent`: the result of the call that has sent it."""
+        if isinstance(sent, dict):
+            self.sent = {name: sent[name] for name in _IDENTIFYING if name in sent}
 
     @property
     def place(self) -> tuple[int | None, int | None]:
@@ -215,14 +222,9 @@ class _Reply(Shorthands):
         return self._api.call(method, **params)
 
 
-_IDENTIFYING = ("chat", "message_id", "business_connection_id", "ephemeral_message_id", "receiver_user")
-
-
 def _send(ctx: AskingContext, question: Question, api: Api) -> None:
     """Send it, or get what the run that sent it has got."""
-    sent = _Reply(ctx, api).reply(question.text, **question.all_params())
-    if isinstance(sent, dict):
-        question.sent = {name: sent[name] for name in _IDENTIFYING if name in sent}
+    question.note_sent(_Reply(ctx, api).reply(question.text, **question.all_params()))
 
 
 def _check(buttons: Sequence[str], timeout_s: float, unrelated: str, params: dict[str, Any]) -> None:

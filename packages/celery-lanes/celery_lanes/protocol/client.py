@@ -73,6 +73,7 @@ class Store:
     bury = _method(verbs.bury)
     end = _method(verbs.end)
     shield = _method(verbs.shield)
+    close_group = _method(verbs.close_group)
     take = _method(verbs.take)
     leave = _method(verbs.leave)
     gather = _method(verbs.gather)

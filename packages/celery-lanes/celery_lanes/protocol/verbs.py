@@ -460,6 +460,11 @@ def shield(message_id: str, fence: str, *, shielded: bool) -> Command[Shielded]:
     return verb("shield", Shielded, id=message_id, fence=fence, shielded=int(shielded))
 
 
+def close_group(message_id: str, fence: str) -> Command[bool]:
+    """Ends the collecting of a group: no message joins or interrupts this run any more. False: the lease was lost."""
+    return verb("close", bool, id=message_id, fence=fence)
+
+
 class Taken(NamedTuple):
     """The answer of `take`. `places`: of all messages that the runs of a message have taken, in order. `bodies`: stored
     forms, the last ones of which are those that the caller did not know. `more`: another one can be taken.

@@ -288,6 +288,15 @@ class Delivery:
             self.journal.mark_refused()
             raise self._lost()
 
+    def close_group(self) -> None:
+        """Let later messages wait behind this run, instead of interrupting it or joining its group. A stop still ends
+        it. Raises LeaseLost. While Redis does not answer, behaves like `park`.
+        """
+        if not self.is_interruptible:
+            return
+        if not self.journal.retry_until_done(lambda: self.lanes.store.close_group(self.id, self.fence)):
+            raise self._refused()
+
     def check(self) -> None:
         """Check the lease in Redis. Raises LeaseLost if the fence is old; the caller must stop and change nothing.
         While Redis does not answer, behaves like `park`.

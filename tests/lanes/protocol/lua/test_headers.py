@@ -341,6 +341,7 @@ CALLS: list[tuple[str, Any, Any, int, int]] = [
     ("end", lambda s: s.end("1", "5", position="1", what="x", kind=Kind.DONE), 1, 0, 0),
     ("gather", lambda s: s.gather("m", "5", ["n", "o"]), 2, 0, 2),
     ("shield", lambda s: s.shield("1", "5", shielded=True), 1, 0, 0),
+    ("close", lambda s: s.close_group("1", "5"), 1, 0, 0),
     ("take", lambda s: s.take("1", "5", known=0, place=1), [b"[]", b"", 0], 0, 0),
     ("leave", lambda s: s.leave("1", "5", kept=0), 1, 0, 0),
     (

@@ -211,6 +211,30 @@ def test_a_message_that_waited_for_the_shield_ends_the_run(client: Redis, store:
     assert store.look().pending == 0  # the seeded message was not counted; the absorbed one is counted as settled
 
 
+def test_a_message_waits_behind_the_run_of_a_closed_group(client: Redis, store: Store) -> None:
+    # Given a run that no message interrupts any more, and that has begun a shield
+    seed(client, state_with(running()))
+    assert store.close_group(A, fence(1)) is True
+    assert store.shield(A, fence(1), shielded=True) is Shielded.DONE
+    # When a message of its group arrives, and the shield ends
+    store.append([new(B)])
+    assert store.shield(A, fence(1), shielded=False) is Shielded.DONE
+    # Then the message begins a group of its own
+    state = read(client)
+    assert (state.messages[A].state, state.messages[B].state) == ("leased", "waiting")
+    assert store.commit(A, fence(1)) is Outcome.DONE
+    assert read(client).messages[B].group == GROUP
+    # And a run that has lost its lease changes nothing
+    assert store.close_group(A, fence(1)) is False
+
+
+def test_a_stop_ends_the_run_of_a_closed_group(client: Redis, store: Store) -> None:
+    seed(client, state_with(running()))
+    store.close_group(A, fence(1))
+    store.append([new(B, group=None)._replace(stops=True)])
+    assert read(client).messages[A].state == "ready"
+
+
 def test_a_shield_without_a_newer_message_ends_without_effect(client: Redis, store: Store) -> None:
     seed(client, state_with(running(is_shielded=True), waiting(B, "a")))
     assert store.shield(A, fence(1), shielded=False) is Shielded.DONE
