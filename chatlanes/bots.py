@@ -65,9 +65,9 @@ def add(token: str, bot: str | None = None, *, settings: Settings | None = None)
     settings = settings or load()
     token = token.strip()
     bot_id, path = _checked_token(token), _checked_path(bot or settings.bot)
-    if any(each.bot_token and each.bot_id == bot_id for each in settings.served):
-        raise AddError(f"bot {bot_id} is served already, by BOT_TOKEN or BOTS: remove it there before it is added")
     with closing(Registry.connect(settings)) as registry:
+        if bot_id in registry.not_added:
+            raise AddError(f"bot {bot_id} is served already, by BOT_TOKEN or BOTS: remove it there before it is added")
         known = _known(registry, bot_id, registry.stored(bot_id))
         username = _asked(AddedBot.of(settings, token, path))
         record = BotRecord(registry.seals.seal(token), path, username, now_ms())
@@ -106,7 +106,7 @@ def remove(bot: int | str, *, drop: bool = False, settings: Settings | None = No
         if drop:  # if the process dies before this, their next feeders cancel them
             with closing(Store(registry.client)) as store:
                 Feeder(store, AddedBot.removed(settings, bot_id)).cancel_all()
-    if known is not None and settings.webhook_url:
+    if known is not None and settings.webhook_url and bot_id not in registry.not_added:
         _delete_webhook(known)
     return is_there
 

@@ -126,6 +126,8 @@ class Registry:
         self.client = client
         self._settings = settings
         self.seals = Seals(settings)
+        #: The bots of BOT_TOKEN or BOTS.
+        self.not_added = {each.bot_id for each in settings.served if each.bot_token}
 
     @classmethod
     def connect(cls, settings: Settings) -> Registry:
@@ -192,7 +194,9 @@ class Registry:
 
 
 class Followed:
-    """The added bots as this process knows them, read again within LOOK_EVERY_S of a change."""
+    """The added bots as this process knows them, read again within LOOK_EVERY_S of a change. One that is a bot of
+    BOT_TOKEN or BOTS too is left out: its updates would be fetched twice, with two orders.
+    """
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
@@ -223,6 +227,14 @@ class Followed:
         before = self.served.get(bot_id)
         if self._stored.get(bot_id) == stored:
             return before
+        if bot_id in self.registry.not_added:
+            log.error(
+                "bot %d is served by BOT_TOKEN or BOTS, and was added too. The added one is ignored; to delete it, run "
+                "`chatlanes lanes bots remove %d`",
+                bot_id,
+                bot_id,
+            )
+            return None
         try:
             bot = self.registry.settings_of(bot_id, stored)
         except NotOpenedError as error:

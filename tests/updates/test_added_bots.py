@@ -17,8 +17,8 @@ ONE, TWO = "7001:SECRET-of_the_first", "7002:SECRET-of_the_second"
 OLD, NEW = new_key(), new_key()
 
 
-def settings(key: str, redis_url: str = "redis://127.0.0.1") -> Settings:
-    return load({"BOTS_KEY": key, "BOT": "mybot:handle", "ORDER_BY": "user", "REDIS_URL": redis_url}, None)
+def settings(key: str, redis_url: str = "redis://127.0.0.1", **more: str) -> Settings:
+    return load({"BOTS_KEY": key, "BOT": "mybot:handle", "ORDER_BY": "user", "REDIS_URL": redis_url, **more}, None)
 
 
 @pytest.fixture
@@ -60,6 +60,20 @@ def test_a_bot_that_does_not_change_is_the_same_object(client: Redis) -> None:
     added(registry, ONE, 2)
     followed.look()
     assert followed.served[7001] is not before
+
+
+def test_a_bot_of_bot_token_is_not_an_added_one(client: Redis, caplog: pytest.LogCaptureFixture) -> None:
+    # Given two added bots, one of which is also that of BOT_TOKEN
+    registry = Registry(client, settings(OLD, BOT_TOKEN=ONE))
+    added(registry, ONE)
+    added(registry, TWO)
+    # Then it is not fetched a second time, and the log says so, once
+    followed = Followed(registry)
+    followed.look()
+    added(registry, TWO, 2)
+    followed.look()
+    assert list(followed.served) == [7002]
+    assert caplog.text.count("run `chatlanes lanes bots remove 7001`") == 1
 
 
 def test_the_first_key_seals_and_all_open(client: Redis) -> None:
