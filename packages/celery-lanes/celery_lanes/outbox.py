@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 MOST = 100
 #: Redis is away, or takes no messages now. Any other error is about the entry.
 _AWAY = (OperationalError, RedisError, OSError)
+_OF_MESSAGE = (LookupError, TypeError, ValueError)
 
 
 class Table(ABC):
@@ -143,13 +144,24 @@ def publish(table: Table) -> int:
 def _publish_one(table: Table, number: int, message: str) -> bool:
     try:
         Signature.from_dict(json.loads(message), app=table.app).apply_async()
-    except _AWAY:
-        raise
-    except Exception as error:
-        table.fail(number, f"{type(error).__name__}: {error}")
+    except Exception as raised:
+        error = _own_error(raised)
+        if error is None:
+            raise
+        text = f"{type(error).__name__}: {error}"
+        table.fail(number, text.encode("ascii", "backslashreplace").decode())  # a database may not have every character
         logger.error("lanes: entry %s of the outbox is left there, because it cannot be published: %s", number, error)
         return False
     return True
+
+
+def _own_error(raised: Exception) -> Exception | None:
+    """The error of the entry; None if Redis is away. kombu takes some errors of a message for a lost connection, such
+    as the KeyError of a compression that is not installed.
+    """
+    if isinstance(raised, OperationalError) and isinstance(cause := raised.__cause__, _OF_MESSAGE):
+        return cause
+    return None if isinstance(raised, _AWAY) else raised
 
 
 def publish_committed(table: Table) -> None:

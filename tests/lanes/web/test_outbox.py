@@ -236,6 +236,18 @@ def test_an_entry_that_cannot_be_published_keeps_no_other_waiting(bank: Bank, ca
     assert "lanes: entry 1 of the outbox is left there, because it cannot be published" in caplog.text
 
 
+def test_an_option_that_only_publishing_refuses_is_an_error_of_its_entry(bank: Bank) -> None:
+    # Given an entry with a compression that is not installed here, and a queue whose name not every database can store
+    with Session(bank.engine) as session:
+        bank.outbox.add(bank.charge.s(9, total=1).set(compression="\U0001f389"), session)
+        ids = bank.add(session, 1)
+        session.commit()
+        # Then the others are published, and it has an error in ASCII
+        assert (bank.published, bank.waiting) == (ids, 0)
+        [error] = session.execute(text("SELECT error FROM celery_lanes_outbox")).scalars()
+    assert error == "KeyError: '\\U0001f389'"
+
+
 def test_the_command_publishes_what_is_left(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     with Session(bank.engine) as session:
         with monkeypatch.context() as patched:
