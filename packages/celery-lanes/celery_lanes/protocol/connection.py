@@ -45,11 +45,13 @@ def connect(
     *,
     ssl: Mapping[str, Any] | None = None,
     master: str | None = None,
+    sentinel: Mapping[str, Any] | None = None,
     timeout_s: float = 5.0,
     prefix: str = "",
 ) -> Redis:
-    """A client for a URL. `ssl` are redis-py's ssl_* arguments, `master` is the name of the master in Sentinel, and
-    `prefix` precedes all keys (prefix.py).
+    """A client for a URL. `ssl` are redis-py's ssl_* arguments, `master` is the name of the master in Sentinel,
+    `sentinel` are redis-py's arguments for connections to Sentinels, such as `password`, and `prefix` precedes all keys
+    (prefix.py).
 
     Sends nothing yet. Raises ValueError for a URL of another kind.
     """
@@ -67,7 +69,9 @@ def connect(
         prefixes = import_module("celery_lanes.protocol.prefix")
         client_class, options["command_packer"] = prefixes.PrefixedRedis, prefixes.Prefix(prefix)
     if url.startswith("sentinel://"):
-        return _through_sentinel(url, master, options, client_class)
+        asks = {**options, **(sentinel or {})}
+        tls = {} if ssl is None else {"ssl": True, **ssl}
+        return _through_sentinel(url, master, asks, {**options, **tls}, client_class)
     if url.startswith("redis+socket://"):
         # Celery names the database virtual_host, redis-py db.
         url = "unix://" + re.sub("([?&])virtual_host=/?", r"\1db=", url.removeprefix("redis+socket://"))
@@ -86,19 +90,23 @@ def connect_like(connection: Any, timeout_s: float = 5.0) -> Redis:
         ";".join(urls),
         ssl=ssl,
         master=options.get("master_name"),
+        sentinel=options.get("sentinel_kwargs"),
         timeout_s=timeout_s,
         prefix=options.get("global_keyprefix") or "",
     )
 
 
-def _through_sentinel(url: str, master: str | None, options: dict[str, Any], client_class: type[Redis]) -> Redis:
+def _through_sentinel(
+    url: str, master: str | None, asks: dict[str, Any], options: dict[str, Any], client_class: type[Redis]
+) -> Redis:
+    """`asks`: the arguments of connections to Sentinels; `options`: those of connections to the master."""
     if not master:
         raise ValueError("a sentinel:// URL needs the name of the master that Sentinel watches (master_name)")
     nodes = [urlsplit(part) for part in url.split(";")]
     found = next((node for node in nodes if node.password), nodes[0])
     sentinel = Sentinel(
         [(node.hostname or "127.0.0.1", node.port or DEFAULT_SENTINEL_PORT) for node in nodes],
-        sentinel_kwargs=options,
+        sentinel_kwargs=asks,
         username=found.username or None,
         password=found.password,
         db=_database(nodes[-1].path),
