@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, TextIO
@@ -288,7 +288,7 @@ def _call(settings: Settings, given: dict[str, Any]) -> Call:
         except BotImportError as error:
             raise CommandError(str(error)) from None
         return Call(handler=given["handler"])
-    params = dict(map(param, given["params"]))
+    params = params_of(given["params"])
     if given["text_file"]:
         params["text"] = text_of(given["text_file"])
     if given["parse_mode"]:
@@ -312,14 +312,19 @@ def text_of(file: TextIO) -> str:
         raise CommandError(f"{file.name}: it is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
-def param(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not (name and equals):
-        raise click.UsageError(f"--param {text}: write NAME=VALUE, such as disable_notification=true")
-    try:
-        return name, json.loads(value)
-    except (ValueError, RecursionError):
-        return name, value
+def params_of(texts: Iterable[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise click.UsageError(f"--param {text}: write NAME=VALUE, such as disable_notification=true")
+        if name in found:
+            raise click.UsageError(f"--param {name} is given twice")
+        try:
+            found[name] = json.loads(value)
+        except (ValueError, RecursionError):
+            found[name] = value
+    return found
 
 
 def _progress(broadcasts: Broadcasts, id_: str) -> BroadcastProgress:

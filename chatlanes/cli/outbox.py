@@ -10,7 +10,7 @@ import click
 
 from celery_lanes.cli.context import CommandError, command
 from celery_lanes.cli.formatting import echo, moment
-from chatlanes.cli.broadcast import param, settings_of, text_of
+from chatlanes.cli.broadcast import params_of, settings_of, text_of
 from chatlanes.cli.context import BotContext
 from chatlanes.outbox import Outbox, SendError, call_of, find
 
@@ -35,7 +35,7 @@ def send(
 ) -> None:
     """Send one Bot API call to CHAT, in its lane, with flood control. Prints its ID; a worker makes it."""
     settings = settings_of(lanes, bot, "a call")
-    given = dict(map(param, params))
+    given = params_of(params)
     if text_file:
         given["text"] = text_of(text_file)
     try:

@@ -130,7 +130,7 @@ class Telegram:
         if webhook:
             host = _host(webhook)
             return f"409, a webhook at {host} gets this bot's updates (`chatlanes webhook delete` ends it)"
-        return "409, another poller gets this bot's updates (its BOT_TOKEN is in use twice)"
+        return "409, another poller gets this bot's updates (its token is in use twice)"
 
     def object(self, method: str) -> dict[str, Any]:
         """The `result` of a method that returns an object. Raises the errors of `call`."""
@@ -195,7 +195,7 @@ def _refusal(answer: BotApiAnswer) -> Exception:
     match code:
         case 401 | 404:
             return TokenRefusedError(
-                f"Telegram refused BOT_TOKEN ({code} {description}): set the one @BotFather gave you"
+                f"Telegram refused the bot token ({code} {description}): take the current one from @BotFather"
             )
         case 409:
             return PollConflictError(f"409 {description}")

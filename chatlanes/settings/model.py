@@ -127,7 +127,8 @@ class Settings(BaseSettings):
     redis_url: RedisAddress = text(
         "redis://127.0.0.1:6379/0",
         "redis://, rediss:// or sentinel://, then host, port and the number of the database, and not a Redis Cluster",
-        "The Redis that holds the lanes. With `rediss://` certificates are checked.",
+        "The Redis that holds the lanes. With `rediss://` certificates are checked, unless the URL has "
+        "`?ssl_cert_reqs=none`.",
         shown=False,
     )
     redis_ca: ExistingFile | None = text(
@@ -224,7 +225,7 @@ class Settings(BaseSettings):
     )
     user_rate: UserRate | None = text(
         None,
-        "updates/seconds, such as 20/60",
+        "updates/seconds, such as 20/60: 1 to 999999 updates, 0.001 to 99999 seconds",
         "The most updates that a person may cause (docs/limits.md): `20/60` is 20 at once, and then one in every 3 s. "
         "Counted over all pollers and receivers. Payments and updates of CONTROL are not limited. Unset: no limit.",
     )

@@ -11,7 +11,7 @@ import pytest
 
 from chatlanes.broadcasts import Broadcasts, Call, Reason, keys
 from chatlanes.broadcasts.broadcast import missed_line
-from chatlanes.cli.broadcast import param
+from chatlanes.cli.broadcast import params_of
 from chatlanes.cli.context import BotContext
 from chatlanes.settings import Settings
 from chatlanes.updates.added_bots import new_key
@@ -112,7 +112,7 @@ def test_a_method_that_does_not_exist_starts_nothing(cli: Cli, tmp_path: Path, m
     ("text", "value"), [("a=[1]", [1]), ("a=b=c", "b=c"), ("a=" + "[" * 9_999, "[" * 9_999)], ids=["JSON", "text", "["]
 )
 def test_what_is_not_json_is_a_text(text: str, value: object) -> None:
-    assert param(text) == ("a", value)
+    assert params_of([text]) == {"a": value}
 
 
 def test_without_a_token_a_broadcast_is_found_by_its_id(cli: Cli) -> None:

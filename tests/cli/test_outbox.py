@@ -71,6 +71,7 @@ def _end(cli: Cli, writes: list[Write]) -> None:
         (("send", "7", "sendMesage"), "did you mean sendMessage?"),
         (("send", "7", "sendMessage"), "sendMessage needs text"),
         (("send", "7", "sendMessage", "--param", "text"), "write NAME=VALUE"),
+        (("send", "7", "sendMessage", "--param", "text=a", "--param", "text=b"), "--param text is given twice"),
         (("send", "7", "sendMessage", "--bot", "x"), "a call needs the token of its bot"),
         (("send", "news", "sendMessage"), "'news' is not a valid integer"),
         (("sent", "7"), "is not the id of a call"),

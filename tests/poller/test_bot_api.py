@@ -61,8 +61,8 @@ def test_without_allowed_updates_the_last_list_stays(simulator: Simulator, teleg
 @pytest.mark.parametrize(
     ("fault", "kind", "text"),
     [
-        ({"status": 401}, TokenRefusedError, "BOT_TOKEN (401 Unauthorized)"),
-        ({"status": 404}, TokenRefusedError, "BOT_TOKEN (404 Not Found)"),
+        ({"status": 401}, TokenRefusedError, "the bot token (401 Unauthorized)"),
+        ({"status": 404}, TokenRefusedError, "the bot token (404 Not Found)"),
         ({"status": 502}, TelegramTroubleError, "502 Bad Gateway"),
         ({"status": 502, "body": "<html>"}, TelegramTroubleError, "502 Bad Gateway, not an answer of a Bot API"),
         ({"body": '{"ok":true,"result":{}}'}, TelegramTroubleError, "not a list"),

@@ -24,8 +24,8 @@ def test_half_a_surrogate_pair_does_not_block_its_batch() -> None:
 @pytest.mark.parametrize(
     ("status", "body", "kind", "text"),
     [
-        (401, b'{"ok":false,"error_code":401,"description":"Unauthorized"}', TokenRefusedError, "BOT_TOKEN (401"),
-        (404, b'{"ok":false,"error_code":404,"description":"Not Found"}', TokenRefusedError, "BOT_TOKEN (404"),
+        (401, b'{"ok":false,"error_code":401,"description":"Unauthorized"}', TokenRefusedError, "the bot token (401"),
+        (404, b'{"ok":false,"error_code":404,"description":"Not Found"}', TokenRefusedError, "the bot token (404"),
         (409, b'{"ok":false,"error_code":409,"description":"Conflict: x"}', PollConflictError, "409 Conflict: x"),
         (500, b'{"ok":false,"error_code":500,"description":"restart"}', TelegramTroubleError, "500 restart"),
         (502, b"<html>Bad Gateway</html>", TelegramTroubleError, "502 Bad Gateway, not an answer of a Bot API"),

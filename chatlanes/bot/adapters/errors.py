@@ -66,7 +66,7 @@ def check_token(token: str, api: BotApi, label: str) -> None:
     """Raises BotImportError if the bot's token differs from BOT_TOKEN. Without a BOT_TOKEN any token is accepted."""
     if not (api.has_token("") or api.has_token(token)):
         raise BotImportError(
-            f"{label} was created with another token than BOT_TOKEN: use the same for both, as in "
+            f"{label} was created with another token than that of its settings: use the same for both, as in "
             'TeleBot(os.environ["BOT_TOKEN"]).'
         )
 

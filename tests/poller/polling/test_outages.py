@@ -123,7 +123,7 @@ def test_refused_token_ends_the_poller(
     simulator.fault(method=method, status=status)
     poller = start_poller()
     assert poller.exit_code() == 1
-    assert f"Telegram refused BOT_TOKEN ({status}" in poller.lines[-1]
+    assert f"Telegram refused the bot token ({status}" in poller.lines[-1]
     assert not poller.told("Traceback")
 
 
@@ -131,7 +131,7 @@ def test_refused_token_ends_the_poller(
 def test_unknown_token_is_refused(start_poller: StartPoller, token: str) -> None:
     poller = start_poller(BOT_TOKEN=token)
     assert poller.exit_code() == 1
-    assert "BOT_TOKEN" in poller.lines[-1]
+    assert "the bot token" in poller.lines[-1]
     assert not poller.told(token)
 
 
