@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -115,11 +116,16 @@ def test_a_timer_of_a_newer_version_waits_for_its_release(client: Redis, store: 
 
 
 def test_a_timer_of_another_app_is_left_to_its_workers_for_a_second(client: Redis, store: Store) -> None:
-    with release(SECOND):
-        schedule(store, "theirs", in_ms=0)
-    before = client.get(keys.TIMER + OWNER), client.zscore(keys.TIMERS, keys.timer(OWNER, "theirs"))
-    with release(FIRST):
-        assert store.sweep(LEASE_MS).postponed == 0
+    for _ in range(100):
+        begun_s = time.monotonic()
+        with release(SECOND):
+            schedule(store, "theirs", in_ms=0)
+        before = client.get(keys.TIMER + OWNER), client.zscore(keys.TIMERS, keys.timer(OWNER, "theirs"))
+        with release(FIRST):
+            postponed = store.sweep(LEASE_MS).postponed
+        if time.monotonic() - begun_s < 1:
+            break
+    assert postponed == 0
     assert (client.get(keys.TIMER + OWNER), client.zscore(keys.TIMERS, keys.timer(OWNER, "theirs"))) == before
     # A publisher leaves it, however late it is
     client.zadd(keys.TIMERS, {keys.timer(OWNER, "theirs"): 1})
