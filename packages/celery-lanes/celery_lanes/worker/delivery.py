@@ -50,6 +50,9 @@ class RunLanes(AppLanes, Protocol):
 class Delivery:
     """`failed` and `died` count failed attempts and dead workers before this run. `waited_s` ends at the hand-out.
 
+    Methods that ask Redis retry while it does not answer, for as long as a lease, and then raise RedisAway, unless they
+    say otherwise.
+
     If a forked child dies during a run, its worker releases the message, counted as a death. If the worker dies, the
     lease expires, and the sweep of another worker does the same.
     """
@@ -122,7 +125,7 @@ class Delivery:
         return self.failed + 1
 
     def time_ms(self) -> int:
-        """The time of Redis, in ms since 1970. While Redis does not answer, behaves like `park`."""
+        """The time of Redis, in ms since 1970."""
         command = plain("TIME")
         seconds, microseconds = self.journal.retry_until_done(lambda: self.lanes.store.run(command))
         return int(seconds) * 1000 + int(microseconds) // 1000
@@ -202,14 +205,13 @@ class Delivery:
 
         A run after a crash or a failure gets the messages that runs before it have taken, in order, and each no earlier
         than at the `place` at which it was taken: a number that grows during a run. Those that it has not got when it
-        succeeds form the next run. A message takes at most 1,000 others. While Redis does not answer, behaves like
-        `park`. Raises LeaseLost.
+        succeeds form the next run. A message takes at most 1,000 others. Raises LeaseLost.
         """
         return self._arrivals.take(place) if self._arrivals and self.fetch_arrival(place) else None
 
     def leave_arrivals(self) -> None:
         """The run has succeeded: messages that earlier runs have taken and this one has not got form the next run. Part
-        of `commit`. While Redis does not answer, behaves like `park`. Raises LeaseLost.
+        of `commit`. Raises LeaseLost.
         """
         if self._arrivals is not None:
             try:
@@ -249,16 +251,14 @@ class Delivery:
 
     def previous_calls(self) -> list[PreviousCall]:
         """The calls that the interrupted or stopped runs before this one have begun, the oldest first; not those that
-        were refused. While Redis does not answer, behaves like `park`.
+        were refused.
         """
         if not (self.interrupted or self.is_stopped):
             return []
         return self.journal.retry_until_done(lambda: self.lanes.store.previous_calls(self.id))
 
     def has_made_calls(self) -> bool:
-        """True if an earlier run of the message has begun a call, and it was not refused. While Redis does not answer,
-        behaves like `park`.
-        """
+        """True if an earlier run of the message has begun a call, and it was not refused."""
         if not (self.failed or self.died or self.is_replayed):
             return False
         command = plain("HVALS", keys.journal(self.id))
@@ -266,15 +266,13 @@ class Delivery:
         return any(call.startswith((b"begun ", b"done ")) for call in calls)
 
     def shield(self) -> None:
-        """Keep this run from being interrupted until `unshield`. Raises Interrupted or LeaseLost, like a call. While
-        Redis does not answer, behaves like `park`.
-        """
+        """Keep this run from being interrupted until `unshield`. Raises Interrupted or LeaseLost, like a call."""
         self._set_shielded(True)
 
     def unshield(self) -> None:
         """Allow interrupts again: one for which a newer message has waited meanwhile takes place now.
 
-        Raises LeaseLost if the lease was lost before. While Redis does not answer, behaves like `park`.
+        Raises LeaseLost if the lease was lost before.
         """
         self._set_shielded(False)
 
@@ -290,7 +288,7 @@ class Delivery:
 
     def close_group(self) -> None:
         """Let later messages wait behind this run, instead of interrupting it or joining its group. A stop still ends
-        it. Raises LeaseLost. While Redis does not answer, behaves like `park`.
+        it. Raises LeaseLost.
         """
         if not self.is_interruptible:
             return
@@ -298,9 +296,7 @@ class Delivery:
             raise self._refused()
 
     def check(self) -> None:
-        """Check the lease in Redis. Raises LeaseLost if the fence is old; the caller must stop and change nothing.
-        While Redis does not answer, behaves like `park`.
-        """
+        """Check the lease in Redis. Raises LeaseLost if the fence is old; the caller must stop and change nothing."""
         if not self.journal.retry_until_done(lambda: self.lanes.store.holds(self.id, self.fence)):
             raise self._refused()
 
@@ -337,10 +333,7 @@ class Delivery:
         self.lanes.in_flight.reports.send(DONE, self.tag)
 
     def retry(self, *, delay_s: float, problem: dict[str, Any]) -> Outcome:
-        """Return the message after a failure: it stays first in its lanes, which wait, and is ready after `delay_s`.
-
-        While Redis does not answer, behaves like `park`.
-        """
+        """Return the message after a failure: it stays first in its lanes, which wait, and is ready after `delay_s`."""
         ended = partial(self.lanes.store.retry, self.id, self.fence, delay_ms=round(delay_s * 1000), problem=problem)
         return self._end(ended, DELAYED)
 
@@ -348,10 +341,8 @@ class Delivery:
         """Postpone the message without counting an attempt. It stays first in its lanes, which wait, and is ready after
         `delay_s`.
 
-        Parks are counted by `kind`, one word; `lanes status` shows `reason`.
-
-        While Redis does not answer, retries for as long as a lease, then raises RedisAway. The outcome is LOST if the
-        message was parked and the answer got lost.
+        Parks are counted by `kind`, one word; `lanes status` shows `reason`. The outcome is LOST if the message was
+        parked and the answer got lost.
         """
         delay_ms = round(delay_s * 1000)
         ended = partial(self.lanes.store.park, self.id, self.fence, delay_ms=delay_ms, kind=kind, reason=reason)
@@ -360,8 +351,6 @@ class Delivery:
     def commit(self, writes: Iterable[Write] = (), *, skipped: bool = False) -> Outcome:
         """Settle the message and make these writes to other keys, all or nothing. After a commit, a crash causes no
         rerun. Many writes are made in portions, before the lanes of the message continue.
-
-        While Redis does not answer, behaves like `park`.
         """
         try:
             self.leave_arrivals()
@@ -379,25 +368,20 @@ class Delivery:
         return outcome
 
     def read(self, names: Sequence[str]) -> Read:
-        """The lane keys of the message, and the values of `names`. While Redis does not answer, behaves like `park`.
-
-        Raises LeaseLost.
-        """
+        """The lane keys of the message, and the values of `names`. Raises LeaseLost."""
         found = self.journal.retry_until_done(lambda: self.lanes.store.read(self.id, self.fence, names))
         if found is None:
             raise self._refused()
         return found
 
     def mode_of(self, lane: str = "") -> str | None:
-        """The mode of a lane (SetMode), by default of the message's first one; None: it has none. Raises LeaseLost.
-        While Redis does not answer, behaves like `park`.
-        """
+        """The mode of a lane (SetMode), by default of the message's first one; None: it has none. Raises LeaseLost."""
         lane = lane or next(iter(self.read([]).lanes), "")
         found: bytes | None = self._ask(plain("HGET", keys.MODES, lane))
         return found.decode() if found else None
 
     def bury(self, problem: dict[str, Any]) -> Outcome:
-        """Move the message to the dead letters; its lanes continue. While Redis does not answer, acts like `park`."""
+        """Move the message to the dead letters; its lanes continue."""
         return self._end(partial(self.lanes.store.bury, self.id, self.fence, problem), GONE)
 
     def release(self) -> None:
