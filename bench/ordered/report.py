@@ -28,6 +28,10 @@ Outcome = dict[str, Any]
 RATES = ("1 key", "500 keys", "5,000 keys", "50,000 keys", "500 keys, 50 ms", "a backlog of a million")
 WAITS = ("one slow key", "one key fails")
 FAULTS = ("kill -9 of a worker", "kill -9 of the server", "a worker frozen for two leases")
+#: The rows of the tables that do not have all.
+ROWS = {"rates": RATES, "waits": WAITS, "recovery": FAULTS}
+#: What the document of a run says about all its outcomes.
+PART = ("at", "commit", "command", "machine", "load", "lease_s")
 
 
 def main(arguments: Sequence[str], root: Path = ROOT) -> None:
@@ -40,9 +44,13 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> None:
 
 
 def merged(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The outcomes of all parts of a run; later ones replace earlier ones. The load is the highest of them."""
-    found = {(each["system"], each["row"], each["round"]): each for part in documents for each in part["outcomes"]}
-    return {**documents[-1], "load": max(each["load"] for each in documents), "outcomes": list(found.values())}
+    """The outcomes of all parts of a run, each with its part; later ones replace earlier ones."""
+    found = {
+        (each["system"], each["row"], each["round"]): {"part": {name: part[name] for name in PART}, **each}
+        for part in documents
+        for each in part["outcomes"]
+    }
+    return {**documents[0], "outcomes": list(found.values())}
 
 
 def filled(page: str, document: dict[str, Any] | None) -> str:
@@ -50,22 +58,24 @@ def filled(page: str, document: dict[str, Any] | None) -> str:
         always = {"systems": systems, "absent": absent}
         if place[2] in always:
             return f"{place[1]}{always[place[2]]()}{place[3]}"
-        made = TABLES[place[2]](document["outcomes"]) + measured(document) if document else NOTHING
+        made = TABLES[place[2]](document["outcomes"]) + measured(document, place[2]) if document else NOTHING
         return f"{place[1]}{made}{place[3]}"
 
     return PLACE.sub(table, page)
 
 
-def measured(document: dict[str, Any]) -> str:
-    """The source of the figures; a run on a busy machine is called one."""
-    busy = document["load"] > document["processors"] / 2
-    noise = (
-        f"**Other programs used the machine (load {document['load']:g}): do not quote these figures.** " if busy else ""
-    )
-    return (
-        f"\n{noise}Measured by `{document['command']}` at {document['commit']} on "
-        f"{document['at'][:10]}, on {document['machine']}; the lease is {document['lease_s']} s.\n"
-    )
+def measured(document: dict[str, Any], table: str) -> str:
+    """The sources of the figures of a table; a run on a busy machine is called one."""
+    rows = ROWS.get(table)
+    sources: dict[str, float] = {}
+    for each in document["outcomes"]:
+        if not rows or each["row"] in rows:
+            part = {**document, **each.get("part", {})}
+            run = f"`{part['command']}` at {part['commit']} on {part['at'][:10]}, on {part['machine']}"
+            sources[f"{run}, with a lease of {part['lease_s']} s"] = part["load"]
+    load = max(sources.values(), default=0.0)
+    noise = f"**Other programs used the machine (load {load:g}): do not quote these figures.** "
+    return f"\n{noise if load > document['processors'] / 2 else ''}Measured by {'; '.join(sources)}.\n"
 
 
 def text(outcomes: Sequence[Outcome]) -> str:

@@ -165,11 +165,23 @@ def test_a_key_that_never_continues_is_shown_as_never() -> None:
 
 
 def test_a_part_that_is_measured_again_replaces_the_first_measurement() -> None:
-    parts = [
-        {"load": load, "at": at, "outcomes": [outcome(OURS, "1 key", round=0, rate=load)]}
-        for load, at in ((9.0, 1), (0.1, 2))
+    about = {"command": "make referee", "machine": "a laptop", "lease_s": 3, "load": 0.1, "processors": 2}
+    first = [outcome(OURS, row, round=0, rate=1.0) for row in ("1 key", "one slow key")]
+    again = [outcome(OURS, "one slow key", round=0, rate=2.0)]
+    document = report.merged(
+        [
+            {**about, "at": "2026-11-26T", "commit": "a", "outcomes": first},
+            {**about, "at": "2026-11-28T", "commit": "b", "outcomes": again},
+        ]
+    )
+    assert [(each["row"], each["rate"], each["part"]["commit"]) for each in document["outcomes"]] == [
+        ("1 key", 1.0, "a"),
+        ("one slow key", 2.0, "b"),
     ]
-    assert report.merged(parts) == {**parts[1], "load": 9.0}
+    # And each table names its own sources
+    assert "at a on 2026-11-26" in report.measured(document, "rates")
+    assert "at b on 2026-11-28" in report.measured(document, "waits")
+    assert report.measured(document, "promises").count(" at ") == 2
 
 
 def test_figures_of_a_busy_machine_are_labelled() -> None:
