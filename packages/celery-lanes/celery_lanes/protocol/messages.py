@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -364,12 +364,15 @@ def check_lanes(lanes: Any) -> None:
         raise PublishRefused(f"{lanes!r:.100} is not a list of lane keys: use lanes.headers(['customer:9'])")
     if len(lanes) > MOST_LANES:
         raise PublishRefused(f"{len(lanes):,} lane keys: a message has at most {MOST_LANES}")
-    limits = {key: key.concurrency for key in lanes if isinstance(key, Limited)}
     for key in lanes:
         if not _is_text(key):
             raise PublishRefused(
                 f"{key!r:.100} is not a lane key: use a text of 1 to {MOST_KEY_BYTES} bytes without control characters"
             )
+    if _are_plain(lanes):
+        return
+    limits = {key: key.concurrency for key in lanes if isinstance(key, Limited)}
+    for key in lanes:
         if key in limits and not isinstance(key, Limited):
             raise PublishRefused(
                 f"{str(key)!r:.100} is a lane and a limit of one message: a lane runs one message at a time, so leave "
@@ -379,6 +382,11 @@ def check_lanes(lanes: Any) -> None:
             raise PublishRefused(
                 f"{str(key)!r:.100} has the limits {key.concurrency} and {limits[key]} in one message: use one of them"
             )
+
+
+def _are_plain(lanes: Iterable[str]) -> bool:
+    """True if none is a limit or has a rate."""
+    return {*map(type, lanes)} <= {str}
 
 
 def check_once(once: Any) -> tuple[str, int]:
@@ -432,7 +440,7 @@ def _is_number(value: Any) -> bool:
 def joined_lanes(lanes: Sequence[str]) -> str:
     """As the scripts read them. Raises PublishRefused."""
     check_lanes(lanes)
-    if not any(isinstance(key, Paced | Limited) for key in lanes):
+    if _are_plain(lanes):
         return "\n".join(lanes)
     intervals_ms = dict.fromkeys((key for key in lanes if not isinstance(key, Limited)), 0)
     for key in lanes:
