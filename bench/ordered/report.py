@@ -65,17 +65,19 @@ def filled(page: str, document: dict[str, Any] | None) -> str:
 
 
 def measured(document: dict[str, Any], table: str) -> str:
-    """The sources of the figures of a table; a run on a busy machine is called one."""
-    rows = ROWS.get(table)
-    sources: dict[str, float] = {}
+    """The runs that the figures of a table are from; one on a busy machine is called that."""
+    rows, runs = ROWS.get(table), dict[str, None]()
     for each in document["outcomes"]:
-        if not rows or each["row"] in rows:
-            part = {**document, **each.get("part", {})}
-            run = f"`{part['command']}` at {part['commit']} on {part['at'][:10]}, on {part['machine']}"
-            sources[f"{run}, with a lease of {part['lease_s']} s"] = part["load"]
-    load = max(sources.values(), default=0.0)
-    noise = f"**Other programs used the machine (load {load:g}): do not quote these figures.** "
-    return f"\n{noise if load > document['processors'] / 2 else ''}Measured by {'; '.join(sources)}.\n"
+        if rows is None or each["row"] in rows:
+            runs[_run({**document, **each.get("part", {})}, document["processors"])] = None
+    return f"\nMeasured by {'; '.join(runs)}.\n"
+
+
+def _run(part: dict[str, Any], processors: int) -> str:
+    run = f"`{part['command']}` at {part['commit']} on {part['at'][:10]}, on {part['machine']}"
+    busy = part["load"] > processors / 2
+    noise = f", **when other programs used the machine (load {part['load']:g}): do not quote these**" if busy else ""
+    return f"{run}, with a lease of {part['lease_s']} s{noise}"
 
 
 def text(outcomes: Sequence[Outcome]) -> str:

@@ -188,8 +188,8 @@ def test_figures_of_a_busy_machine_are_labelled() -> None:
     page = "<!-- referee: losses -->\n<!-- /referee -->"
     document = {"outcomes": [outcome("celery_lanes", "1 key")], "load": 3.0, "processors": 2, "command": "make referee"}
     document |= {"commit": "abc", "at": "2026-01-01T00:00:00Z", "machine": "2 × a processor", "lease_s": 5}
-    assert "Other programs used the machine (load 3)" in report.filled(page, document)
-    assert "Other programs" not in report.filled(page, document | {"load": 0.1})
+    assert "other programs used the machine (load 3)" in report.filled(page, document)
+    assert "other programs" not in report.filled(page, document | {"load": 0.1})
     assert report.NOTHING in report.filled(page, None)
 
 
