@@ -144,7 +144,10 @@ def split_markup(text: str, parse_mode: str, limit: int = LIMIT) -> list[TextPie
         begin = "".join(each.begin for each in opened)
         end, still_open, room = start, opened, limit - units(begin)
         while room > 0:
-            end = end_of_piece(text, start, room, lambda index: index not in inside)
+            end = _outside(inside, end_of_piece(text, start, room, lambda index: index not in inside))
+            if end == start:  # the next token does not fit
+                room = 0
+                break
             still_open = _opened(text, start, end, opened, tokens, note)
             excess = units(begin + text[start:end] + _closing(still_open)) - limit
             if excess <= 0:
@@ -153,10 +156,27 @@ def split_markup(text: str, parse_mode: str, limit: int = LIMIT) -> list[TextPie
         if room <= 0:  # the marks alone are too long: the piece is sent without them
             begin, still_open = "", []
             end = end_of_piece(text, start, limit, lambda index: index not in inside)
-        if not text[start:end].isspace():
+        if _is_visible(text, start, end, tokens):
             pieces.append(TextPiece(begin + text[start:end] + _closing(still_open), None, parse_mode))
         start, opened = end, still_open
     return pieces
+
+
+def _is_visible(text: str, start: int, end: int, tokens: list[re.Match[str]]) -> bool:
+    """True if there is more than blanks and marks."""
+    for token in tokens:
+        if start <= token.start() and token.end() <= end and any(token.groupdict().values()):  # a tag or another mark
+            if text[start : token.start()].strip():
+                return True
+            start = token.end()
+    return bool(text[start:end].strip())
+
+
+def _outside(inside: set[int], end: int) -> int:
+    """The same, or the beginning of the token that it is in."""
+    while end in inside:
+        end -= 1
+    return end
 
 
 def _tokens(pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:

@@ -30,7 +30,7 @@ def shown(text: str, parse_mode: str) -> list[tuple[str, frozenset[str]]]:
 
 def check(text: str, parse_mode: str, limit: int) -> None:
     pieces = split_markup(text, parse_mode, limit)
-    assert all(units(piece.text) <= limit for piece in pieces)
+    assert all(units(piece.text) <= limit and shown(piece.text, parse_mode) for piece in pieces)
     assert [each for piece in pieces for each in shown(piece.text, parse_mode)] == shown(text, parse_mode)
 
 
@@ -58,7 +58,7 @@ def html_of(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 @pytest.mark.slow
 @settings(max_examples=200, deadline=None)
-@given(st.recursive(WORDS, html_of, max_leaves=5), st.integers(250, 320))
+@given(st.recursive(WORDS, html_of, max_leaves=5), st.integers(150, 220))
 def test_html_is_formatted_as_before(text: str, limit: int) -> None:
     check(text, "HTML", limit)
 
