@@ -66,7 +66,7 @@ def add(token: str, bot: str | None = None, *, settings: Settings | None = None)
     token = token.strip()
     bot_id, path = _checked_token(token), _checked_path(bot or settings.bot)
     with closing(Registry.connect(settings)) as registry:
-        if bot_id in registry.not_added:
+        if bot_id in registry.configured:
             raise AddError(f"bot {bot_id} is served already, by BOT_TOKEN or BOTS: remove it there before it is added")
         known = _known(registry, bot_id, registry.stored(bot_id))
         username = _asked(AddedBot.of(settings, token, path))
@@ -84,7 +84,8 @@ def remove(bot: int | str, *, drop: bool = False, settings: Settings | None = No
     Args:
         bot: Its id, or its token.
         drop: Its waiting updates are settled unrun, and so are its timers when they are due. Its broadcasts are
-            cancelled. By default all of them are kept, and continue when the bot is added again.
+            cancelled. By default all of them are kept, and continue when the bot is added again. Those of a bot that
+            BOT_TOKEN or BOTS has too are kept in any case.
         settings: Those of the deployment; by default from the environment and `.env`.
 
     Raises:
@@ -98,15 +99,15 @@ def remove(bot: int | str, *, drop: bool = False, settings: Settings | None = No
         raise AddError("name the bot by its id, the digits of its token")
     bot_id = int(digits)
     with closing(Registry.connect(settings)) as registry:
-        stored = registry.stored(bot_id)
-        known = _known(registry, bot_id, stored)
+        stored, is_configured = registry.stored(bot_id), bot_id in registry.configured
+        known, drop = _known(registry, bot_id, stored), drop and not is_configured
         is_there = stored is not None and (known is not None or not _is_removed(bot_id, stored))
         if is_there or drop:
             registry.remove(bot_id, drop=drop)
         if drop:  # if the process dies before this, their next feeders cancel them
             with closing(Store(registry.client)) as store:
                 Feeder(store, AddedBot.removed(settings, bot_id)).cancel_all()
-    if known is not None and settings.webhook_url and bot_id not in registry.not_added:
+    if known is not None and settings.webhook_url and not is_configured:
         _delete_webhook(known)
     return is_there
 

@@ -126,8 +126,8 @@ class Registry:
         self.client = client
         self._settings = settings
         self.seals = Seals(settings)
-        #: The bots of BOT_TOKEN or BOTS.
-        self.not_added = {each.bot_id for each in settings.served if each.bot_token}
+        #: The ids of the bots of BOT_TOKEN or BOTS.
+        self.configured = {each.bot_id for each in settings.served if each.bot_token}
 
     @classmethod
     def connect(cls, settings: Settings) -> Registry:
@@ -227,18 +227,18 @@ class Followed:
         before = self.served.get(bot_id)
         if self._stored.get(bot_id) == stored:
             return before
-        if bot_id in self.registry.not_added:
+        try:
+            bot = self.registry.settings_of(bot_id, stored)
+        except NotOpenedError as error:
+            log.error("%s", error)
+            return None
+        if bot is not None and bot_id in self.registry.configured:
             log.error(
                 "bot %d is served by BOT_TOKEN or BOTS, and was added too. The added one is ignored; to delete it, run "
                 "`chatlanes lanes bots remove %d`",
                 bot_id,
                 bot_id,
             )
-            return None
-        try:
-            bot = self.registry.settings_of(bot_id, stored)
-        except NotOpenedError as error:
-            log.error("%s", error)
             return None
         return before if before and bot and before.version == bot.version else bot
 

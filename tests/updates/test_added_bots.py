@@ -7,6 +7,7 @@ import json
 import pytest
 from redis import Redis
 
+import chatlanes.bots
 from celery_lanes.protocol import connect
 from chatlanes.logs import Secrets
 from chatlanes.settings import Settings, SettingsError, load, secret_from
@@ -74,6 +75,23 @@ def test_a_bot_of_bot_token_is_not_an_added_one(client: Redis, caplog: pytest.Lo
     followed.look()
     assert list(followed.served) == [7002]
     assert caplog.text.count("run `chatlanes lanes bots remove 7001`") == 1
+
+
+def test_of_a_bot_of_bot_token_only_the_added_record_is_dropped(
+    client: Redis, redis_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Given a bot of BOT_TOKEN that was added, removed with --drop, and added again
+    configured = settings(OLD, redis_url, BOT_TOKEN=ONE)
+    registry = Registry(client, configured)
+    added(registry, ONE)
+    registry.remove(7001, drop=True)
+    assert Followed(registry).look()
+    added(registry, ONE)
+    # When it is removed with --drop once more, then nothing of it is dropped, and the log is quiet
+    assert chatlanes.bots.remove(7001, drop=True, settings=configured) is True
+    assert registry.all_stored() == {}
+    assert Followed(registry).look()
+    assert caplog.text == ""
 
 
 def test_the_first_key_seals_and_all_open(client: Redis) -> None:
