@@ -33,7 +33,6 @@ logger = logging.getLogger(__name__)
 MOST = 100
 #: Redis is away, or takes no messages now. Any other error is about the entry.
 _AWAY = (OperationalError, RedisError, OSError)
-_OF_MESSAGE = (LookupError, TypeError, ValueError)
 
 
 class Table(ABC):
@@ -156,10 +155,10 @@ def _publish_one(table: Table, number: int, message: str) -> bool:
 
 
 def _own_error(raised: Exception) -> Exception | None:
-    """The error of the entry; None if Redis is away. kombu takes some errors of a message for a lost connection, such
-    as the KeyError of a compression that is not installed.
+    """The error of the entry; None if Redis is away. kombu takes a KeyError for a lost connection; here it is that of
+    an option, such as a compression that is not installed.
     """
-    if isinstance(raised, OperationalError) and isinstance(cause := raised.__cause__, _OF_MESSAGE):
+    if isinstance(raised, OperationalError) and isinstance(cause := raised.__cause__, KeyError):
         return cause
     return None if isinstance(raised, _AWAY) else raised
 

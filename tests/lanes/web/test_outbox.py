@@ -237,7 +237,7 @@ def test_an_entry_that_cannot_be_published_keeps_no_other_waiting(bank: Bank, ca
 
 
 def test_an_option_that_only_publishing_refuses_is_an_error_of_its_entry(bank: Bank) -> None:
-    # Given an entry with a compression that is not installed here, and a queue whose name not every database can store
+    # Given an entry with a compression that is not installed, whose name not every database can store
     with Session(bank.engine) as session:
         bank.outbox.add(bank.charge.s(9, total=1).set(compression="\U0001f389"), session)
         ids = bank.add(session, 1)
