@@ -89,7 +89,8 @@ class Mirror:
     def is_unplaced(self, message: str) -> bool:
         """True if only a timer has named the message: it gets its lanes and limits when it is fired."""
         has_place = self.old_keys.get(message) or self.old_limits.get(message)
-        return message in self.old and message not in self.records and not has_place
+        is_absent = message in self.old and self.old[message][0] == "none" and message not in self.records
+        return is_absent and not has_place
 
     def save_limit(self, key: str) -> list[str]:
         if key not in self.old_permits:

@@ -62,11 +62,11 @@ class Piece:
 
     def _is_as_before(self, event: Event) -> bool:
         message, old = event.message, self._mirror
-        return old.is_unplaced(message) or (
-            set(old.old_keys.get(message, event.lanes)) == set(event.lanes)
-            and set(old.old_limits.get(message, event.limits)) == set(event.limits)
-            and self.onces.get(message, event.once) == event.once
-        )
+        has_same_place = set(old.old_keys.get(message, event.lanes)) == set(event.lanes) and set(
+            old.old_limits.get(message, event.limits)
+        ) == set(event.limits)
+        is_same_once = self.onces.get(message, event.once) == event.once
+        return is_same_once and (has_same_place or old.is_unplaced(message))
 
     def add(self, at: int, call: Call, events: Sequence[Event]) -> None:
         mirror = self._mirror
