@@ -28,9 +28,9 @@ Outcome = dict[str, Any]
 RATES = ("1 key", "500 keys", "5,000 keys", "50,000 keys", "500 keys, 50 ms", "a backlog of a million")
 WAITS = ("one slow key", "one key fails")
 FAULTS = ("kill -9 of a worker", "kill -9 of the server", "a worker frozen for two leases")
-#: The rows of the tables that do not have all.
+#: The rows of each table that has only some.
 ROWS = {"rates": RATES, "waits": WAITS, "recovery": FAULTS}
-#: What the document of a run says about all its outcomes.
+#: The fields of the document of a run that describe all its outcomes.
 PART = ("at", "commit", "command", "machine", "load", "lease_s")
 
 

@@ -36,8 +36,8 @@ from celery_lanes.protocol.scripts import Argument, Command, Script
 MOST_UNREAD = 64
 READ_BYTES = 1 << 16
 DEFAULT_SENTINEL_PORT = 26379
-#: Without it, redis-py looks up its version for each connection, which takes as long as the rest of it.
-CLIENT_NAME = DriverInfo()
+#: redis-py would make one for each connection, which takes as long as to connect: it looks up its own version.
+DRIVER_INFO = DriverInfo()
 
 
 def connect(
@@ -62,16 +62,16 @@ def connect(
         "socket_keepalive": True,
         # The default of redis-py is 100; a thousand greenlets may need a connection at the same time.
         "max_connections": 1 << 20,
-        "driver_info": CLIENT_NAME,
+        "driver_info": DRIVER_INFO,
     }
     client_class = Redis
     if prefix:
         prefixes = import_module("celery_lanes.protocol.prefix")
         client_class, options["command_packer"] = prefixes.PrefixedRedis, prefixes.Prefix(prefix)
     if url.startswith("sentinel://"):
-        asks = {**options, **(sentinel or {})}
+        of_sentinels = {**options, **(sentinel or {})}
         tls = {} if ssl is None else {"ssl": True, **ssl}
-        return _through_sentinel(url, master, asks, {**options, **tls}, client_class)
+        return _through_sentinel(url, master, of_sentinels, {**options, **tls}, client_class)
     if url.startswith("redis+socket://"):
         # Celery names the database virtual_host, redis-py db.
         url = "unix://" + re.sub("([?&])virtual_host=/?", r"\1db=", url.removeprefix("redis+socket://"))
@@ -97,16 +97,16 @@ def connect_like(connection: Any, timeout_s: float = 5.0) -> Redis:
 
 
 def _through_sentinel(
-    url: str, master: str | None, asks: dict[str, Any], options: dict[str, Any], client_class: type[Redis]
+    url: str, master: str | None, of_sentinels: dict[str, Any], options: dict[str, Any], client_class: type[Redis]
 ) -> Redis:
-    """`asks`: the arguments of connections to Sentinels; `options`: those of connections to the master."""
+    """`of_sentinels`: the arguments of connections to Sentinels; `options`: those of connections to the master."""
     if not master:
         raise ValueError("a sentinel:// URL needs the name of the master that Sentinel watches (master_name)")
     nodes = [urlsplit(part) for part in url.split(";")]
     found = next((node for node in nodes if node.password), nodes[0])
     sentinel = Sentinel(
         [(node.hostname or "127.0.0.1", node.port or DEFAULT_SENTINEL_PORT) for node in nodes],
-        sentinel_kwargs=asks,
+        sentinel_kwargs=of_sentinels,
         username=found.username or None,
         password=found.password,
         db=_database(nodes[-1].path),

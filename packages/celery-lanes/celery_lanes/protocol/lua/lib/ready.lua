@@ -1,10 +1,10 @@
 -- ready: make messages ready: their state, the ready lists of the queues, and the wake-up lists that workers wait on.
 -- A message that is first in all its lanes is still not handed out if one of its lanes, its queue or its group of queues
 -- is paused, if it is a group that waits for further messages, or if one of its limits has no free permit.
--- A limit is a key of which at most a given number of messages have a permit at a time, over all queues: they are ready, leased or
--- committing. LIMIT <key> is a sorted set of messages. The score -seq: it has a permit. The score seq: it is `gated`, which
--- means that it waits for a permit; the lowest score gets the next one. A message takes its permits in the order of its limits, which are sorted, and
--- waits in one of them at most, so no two wait for each other.
+-- A limit is a key of which at most a given number of messages have a permit at a time, over all queues: they are ready,
+-- leased or committing. LIMIT <key> is a sorted set of messages. The score -seq: it has a permit. The score seq: it is
+-- `gated`, which means that it waits for a permit; the lowest score gets the next one. A message takes its permits in the
+-- order of its limits, which are sorted, and waits in one of them at most, so no two wait for each other.
 
 local special = redis.call('EXISTS', PAUSED, COLLECTING, TIMERS, SUCCESSORS, NOTES, MODES, PACES, HELD)
 local function is_special(key) return special == 8 or (special > 0 and redis.call('EXISTS', key) == 1) end
