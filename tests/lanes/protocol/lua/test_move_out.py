@@ -6,7 +6,7 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
-from celery_lanes.protocol import Kind, Leaving, NewMessage, Store, keys
+from celery_lanes.protocol import Kind, Leaving, Limited, NewMessage, Store, keys
 from tests.lanes.protocol.lua.model.reading import read
 from tests.lanes.protocol.lua.model.state import delayed, fence, leased, ready, seed, state_with, waiting
 
@@ -38,6 +38,17 @@ def test_what_runs_stays_and_what_is_behind_it(client: Redis, store: Store) -> N
     store.turn(["q"], holder="w", lease_ms=60_000, room=0, settles=[(A, fence(1))])
     assert store.move_out("old", map(leaving, (A, B, C))) == [False, True, True]
     assert listed(client) == [B, C]
+
+
+def test_permits_go_to_the_oldest_message_that_stays(client: Redis, store: Store) -> None:
+    one = [Limited("x", 1)]
+    lanes = {A: one, B: ["a"], C: ["a", *one], "1:13": one}
+    store.append([NewMessage(each, "q", f"body of {each}", keys) for each, keys in lanes.items()])
+    # When the one with the permit leaves, and then the one before C, which did not wait for a permit until now
+    assert store.move_out("old", map(leaving, (A, B))) == [True, True]
+    # Then C gets it, not the newer message that waited for it
+    state = read(client)
+    assert (state.ready["q"], state.permits["x"], state.gates["x"]) == ([C], [C], ["1:13"])
 
 
 def test_what_has_changed_or_has_more_than_a_message_stays(client: Redis, store: Store) -> None:

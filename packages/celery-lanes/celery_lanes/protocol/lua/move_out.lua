@@ -12,7 +12,7 @@ local queues = {}
 
 -- The list gets it first: if that fails, nothing is changed.
 local function leave(id, stored, element)
-  write_ready() -- messages that the ones before have made ready
+  write_lists() -- messages that the ones before have made ready; permits are given when all have left
   local found = redis.call('HMGET', MESSAGE .. id, 'state', 'queue', 'lanes', 'group', 'size', 'stopped', 'turn')
   local state, queue, lanes, group, size, stopped, turn = unpack(found, 1, 7)
   if not MOVABLE[state] or group or size or stopped or turn then return 0 end

@@ -192,8 +192,7 @@ end
 -- gated: id -> true, if the message waits for a permit since this step: it counts as gated if it still does in the end
 step.contested, step.gated = put_off(ADMISSIONS, write_admissions), {}
 
-local function write_ready()
-  give_permits()
+local function write_lists()
   for queue, ids in pairs(step.new_ready) do
     for _, id in ipairs(ids) do
       if step.unwritten[id] then redis.call('HSET', MESSAGE .. id, 'state', 'ready') end
@@ -202,6 +201,11 @@ local function write_ready()
     call_in_batches('LPUSH', queue, ids)
     step.new_ready[queue], step.filled[queue] = nil, ids[1] and true or step.filled[queue]
   end
+end
+
+local function write_ready()
+  give_permits()
+  write_lists()
 end
 
 -- Wakes one worker for each queue with ready messages. That worker wakes the next one if it leaves some.
