@@ -28,9 +28,11 @@ from tests.support import ROOT
 
 #: The modules that a worker imports, except its app.
 CELERY = (
-    *("celery.apps.worker", "celery.bin.celery", "celery.concurrency.prefork", "celery.concurrency.solo"),
-    *("celery.concurrency.thread", "celery.events.state", "celery.worker.consumer", "kombu.transport.redis"),
-    "celery_lanes",
+    *("celery.app.events", "celery.app.log", "celery.apps.worker", "celery.bin.celery", "celery.concurrency.prefork"),
+    *("celery.concurrency.solo", "celery.concurrency.thread", "celery.events.state", "celery.fixups.django"),
+    *("celery.worker.autoscale", "celery.worker.components", "celery.worker.consumer", "celery.worker.strategy"),
+    *("celery.worker.consumer.delayed_delivery", "kombu.transport.redis"),
+    *("celery_lanes", "celery_lanes.fast.strategy", "celery_lanes.monitoring.remote_control"),
 )
 #: As they are without gevent: the server and the watchers have no event loop.
 FORK, SOCKET = os.fork, socket.SocketType

@@ -165,7 +165,7 @@ class Lab:
             worker.end()
         # The background threads of this process would report a data loss when the next test empties the server.
         background.stop_background()
-        if "result_backend" in self.settings:
+        if hasattr(self.app.backend, "result_consumer"):
             self._close_results()
         with suppress(OSError):
             self.app.close()

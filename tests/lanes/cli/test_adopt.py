@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from celery import Celery
+from celery import Celery, chain, group
 from click.testing import CliRunner
 from kombu import Exchange, Queue
 
@@ -124,6 +125,23 @@ def test_a_message_keeps_its_content(app: Celery, stock: Celery, said: Said) -> 
         assert message.properties["correlation_id"] == name
         assert message.properties["reply_to"] == before[name]["properties"]["reply_to"]
     assert after["canvas"].payload[2]["chord"]["task"] == "mail"
+
+
+def test_what_follows_names_no_ordinary_queue_any_more(app: Celery, stock: Celery, said: Said) -> None:
+    """A queue of the old program would refuse the second task of a chain, which has a lane."""
+    charge, mail = (stock.signature(name, (9,), queue="celery") for name in ("charge", "mail"))
+    last = group(charge.clone(), charge.clone(), app=stock)
+    chain(charge.clone(), charge.clone().set(priority=3), mail.clone(), last, app=stock).apply_async()
+    stock.send_task("charge", (9,), link=charge.clone(), compression="gzip")
+    assert said(code=1).splitlines()[1:3] == [
+        "moved: 1 of charge into celery.lanes",
+        'stayed: 1: charge follows it, has a lane, and names the ordinary queue of before (LINDEX "celery" -1)',
+    ]
+    [message] = taken(app)
+    assert message.payload[0] == [9]
+    following = [*adoption._signatures(message.payload[2])]
+    named = Counter((each["task"], each["options"].get("queue")) for each in following)
+    assert named == {("charge", None): 3, ("mail", "celery"): 1, ("celery.group", None): 1}
 
 
 def test_a_message_of_protocol_1_moves(app: Celery, stock: Celery, said: Said) -> None:

@@ -348,6 +348,14 @@ def test_the_queue_of_a_task_with_a_lane(
     assert app.lanes.store.client.hget(keys.message(published.id), "queue") == expected.encode()
 
 
+def test_the_queue_for_lanes_may_be_named(app: Celery) -> None:
+    """Also in a program that has published nothing yet."""
+    named = {"queue": "celery.lanes"}
+    assert keys_of(app, app.tasks["charge"].apply_async((9,), **named).id) == ["customer:9"]
+    ordered = app.tasks["plain"].apply_async(headers=lanes.headers(["customer:9"]), **named)
+    assert keys_of(app, ordered.id) == ["customer:9"]
+
+
 @pytest.mark.parametrize("named", ["celery", "mails"])
 def test_an_ordinary_queue_that_is_named_refuses_a_task_with_a_lane(app: Celery, named: str) -> None:
     with pytest.raises(lanes.PublishRefused, match="is an ordinary queue, and this message has lane keys"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,6 +55,23 @@ def canvases(lab: Lab) -> dict[str, Callable[[], Any]]:
         "link": lambda: keyed.s("a", "m0").on_error(keyed.si("a", "m9")) | keyed.s("m1", into=["a", "m2"]),
         "callback": lambda: keyed.s("a", "m0", into=["a", "m1"]).set(link=keyed.si("a", "m2")),
     }
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_the_check_for_the_end_of_a_chord_is_in_no_lane(make_lab: LabMaker, tmp_path: Path, is_named: bool) -> None:
+    # Given a backend without chords of its own, and a body whose lane is that of the header
+    lab = make_lab(result_backend=f"file://{tmp_path}")
+    keyed = lab.app.tasks["keyed"]
+    options = {"queue": LANE_QUEUES[0], "headers": lanes.headers(["a"])} if is_named else {}
+    header = chain(keyed.si("a", "m0", gate="go"), keyed.si("a", "m1"))
+    chord([header], keyed.si("a", "m2").set(**options)).apply_async()
+    lab.worker("threads", 4)
+    # When Celery has checked it, before the second task of the header is published
+    until(lambda: lab.count("retried"))
+    lab.open("go")
+    # Then that does not wait for the check
+    lab.ended("m2")
+    assert ids(lab.history, "end") == ["m0", "m1", "m2"]
 
 
 @pytest.mark.parametrize("name", ["group", "chain", "chord", "link", "callback"])

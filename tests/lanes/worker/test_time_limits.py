@@ -1,4 +1,4 @@
-"""Celery's time limits of a task with prefork, when the worker's main process notices them late."""
+"""Celery's time limits of a task; with prefork, also when the worker's main process notices them late."""
 
 from __future__ import annotations
 
@@ -41,15 +41,18 @@ def test_a_limit_that_is_noticed_after_the_end_changes_nothing(lab: Lab, limit: 
         assert "time limit" not in worker.log
 
 
-def test_a_hard_limit_is_a_death_and_not_the_end(lab: Lab) -> None:
+@pytest.mark.every_pool
+@pytest.mark.parametrize("pool", ["prefork", "gevent"])
+def test_a_hard_limit_is_a_death_and_not_the_end(lab: Lab, pool: str) -> None:
     # Given a message whose handler does not end before its hard limit, and another one behind it
     lab.send("stuck", ["lane"], kwargs={"gate": "open"}, time_limit=LIMIT_S)
     lab.publish("behind", ["lane"])
-    lab.worker("prefork", 1)
-    # When its process was killed, Then it runs again, and the lane waits for it
+    worker = lab.worker(pool, 1)
+    # When its process was killed, or its greenlet was ended, Then it runs again, and the lane waits for it
     until(lambda: ids(lab.history, "start").count("stuck") >= 2)
     assert ids(lab.history, "end") == []
     assert int(lab.client.hget(keys.message("stuck"), "died") or 0) >= 1
+    worker.tells("Hard time limit (2.0s) exceeded for run")
     lab.open("open")
     lab.drained()
     assert ids(lab.history, "end") == ["stuck", "behind"]

@@ -25,7 +25,7 @@ RATES = "lane_rates"
 LIMITS = "lane_limits"
 #: Set when the answer to a publish was lost: kombu may publish the same headers again.
 UNCERTAIN = "lane_uncertain"
-_NOT_PACKED = (LANE_KEYS, ONCE, GROUP, STOPS, RATES, LIMITS, UNCERTAIN)
+OF_PUBLISHER = (LANE_KEYS, ONCE, GROUP, STOPS, RATES, LIMITS, UNCERTAIN)
 #: Precedes each message of a group (messages.Group) in its stored form: a message of a group that a later message
 #: interrupts, and of one that none interrupts. JSON contains no control characters. A blank follows if a run of the
 #: group may take later messages: to a release that does not know this, it is only a blank before JSON.
@@ -71,7 +71,7 @@ def pack(message: dict[str, Any]) -> bytes:
     message_id = headers.get("id")
     known = {**_TASK_HEADERS, "root_id": message_id, "id": message_id} if "task" in headers and message_id else {}
     envelope: dict[str, Any] = {
-        "headers": {k: v for k, v in headers.items() if k not in _NOT_PACKED and not _same(known, k, v)}
+        "headers": {k: v for k, v in headers.items() if k not in OF_PUBLISHER and not _same(known, k, v)}
     }
     kept = {k: v for k, v in properties.items() if k not in _NOT_STORED and not _same(_PROPERTIES, k, v)}
     if not message_id or properties.get("correlation_id") != message_id:

@@ -41,6 +41,12 @@ def is_greenlet_exit(error: BaseException) -> bool:
     return greenlet is not None and isinstance(error, greenlet.GreenletExit)
 
 
+def is_timeout(error: BaseException, seconds: float) -> bool:
+    """True if the error ends a greenlet after this time."""
+    gevent = sys.modules.get("gevent")
+    return gevent is not None and type(error) is gevent.Timeout and getattr(error, "seconds", None) == seconds
+
+
 def is_main_thread() -> bool:
     """True on the thread that handles signals. All greenlets are on it."""
     return in_greenlets() or threading.current_thread() is threading.main_thread()

@@ -18,18 +18,20 @@ from typing import Any, NamedTuple
 from celery import Celery
 from kombu.serialization import prepare_accept_content
 from kombu.utils.encoding import bytes_to_str
-from kombu.utils.json import loads
+from kombu.utils.json import dumps, loads
 
 from celery_lanes.errors import PublishRefused
-from celery_lanes.protocol import Adopted, Element
+from celery_lanes.protocol import Adopted, Element, envelope
 from celery_lanes.transport import publish
-from celery_lanes.transport.routing import keys_of
+from celery_lanes.transport.routing import keys_of, lane_of
 from celery_lanes.transport.transport import LANES_ARGUMENT
 
 #: Elements that are read and moved in one step. A longer step would delay other clients.
 AT_ONCE = 100
 #: How long workers may take to answer what they hold.
 ANSWER_WITHIN_S = 2.0
+#: The options of a message that name its queue.
+_DESTINATION = ("queue", "exchange", "routing_key")
 
 
 class StaysError(Exception):
@@ -49,11 +51,12 @@ class Wanted(NamedTuple):
 
 
 class Task(NamedTuple):
-    """The task that a message runs, and its arguments."""
+    """The task that a message runs, its arguments, and what follows: the rest of a chain, callbacks, a chord."""
 
     name: str
     args: Sequence[Any]
     kwargs: dict[str, Any]
+    following: dict[str, Any]
 
 
 class Unacknowledged(NamedTuple):
@@ -160,6 +163,7 @@ class Adoption:
             lane_keys = self._keys(task, known)
             queue = self._queue_of(task, known, lane_keys)
             message["headers"] = {**headers, **publish.key_headers(lane_keys)}
+            self._leave_queues(task, message)
             new, at_ms = publish.row(queue, message), publish.due_ms(message)
         except StaysError:
             raise
@@ -177,9 +181,9 @@ class Adoption:
             raise StaysError(f"its body cannot be read: {type(error).__name__}: {error}") from error
         try:
             if "task" in message["headers"]:
-                args, kwargs, _ = body
-                return Task(message["headers"]["task"], tuple(args), dict(kwargs))
-            return Task(body["task"], tuple(body.get("args") or ()), dict(body.get("kwargs") or {}))
+                args, kwargs, following = body
+                return Task(message["headers"]["task"], tuple(args), dict(kwargs), dict(following or {}))
+            return Task(body["task"], tuple(body.get("args") or ()), dict(body.get("kwargs") or {}), {})
         except (TypeError, ValueError, LookupError, AttributeError) as error:
             raise StaysError("it is not a message of a task") from error
 
@@ -202,11 +206,34 @@ class Adoption:
             return self.wanted.to
         router: Any = self.app.amqp.router
         of_task = known._get_exec_options() if known is not None else {}
-        options = {name: of_task[name] for name in ("queue", "exchange", "routing_key") if of_task.get(name)}
+        options = {name: of_task[name] for name in _DESTINATION if of_task.get(name)}
         options["headers"] = publish.key_headers(lane_keys)
         queue = router.route(options, task.name, task.args, task.kwargs, known).get("queue")
         is_lane_queue = queue is not None and (queue.queue_arguments or {}).get(LANES_ARGUMENT)
         return str((queue if is_lane_queue else router.lane_queue()).name)
+
+    def _leave_queues(self, task: Task, message: dict[str, Any]) -> None:
+        """The tasks that follow and have a lane must not name an ordinary queue: it would refuse them. They go where
+        their lane is. Raises StaysError if the body is not JSON.
+        """
+        refused = [each for each in _signatures(task.following) if self._is_refused(each)]
+        if not refused:
+            return
+        if message.get("content-type") != envelope.JSON or message["headers"].get("compression"):
+            raise StaysError(f"{refused[0]['task']} follows it, has a lane, and names the ordinary queue of before")
+        for each in refused:
+            each["options"] = {name: value for name, value in each["options"].items() if name not in _DESTINATION}
+        body = dumps([task.args, task.kwargs, task.following])
+        message["body"], _ = self.channel.encode_body(body, message["properties"].get("body_encoding"))
+
+    def _is_refused(self, signature: dict[str, Any]) -> bool:
+        name, options, router = signature["task"], signature["options"], self.app.amqp.router
+        queue = options.get("queue") or options.get("routing_key")
+        if not queue or (queue in router.queues and router.queues[queue].queue_arguments):
+            return False
+        known = self.app.tasks.get(name)
+        route = router.lookup_route(name, (), {}, {}, known) if router.routes else None
+        return lane_of(known) is not None or (route or {}).get("lane") is not None
 
     # -- messages that workers have taken and not acknowledged
 
@@ -245,6 +272,14 @@ class Adoption:
         """
         for each in sorted(found, reverse=True):
             self.channel.qos.restore_by_tag(each.tag)
+
+
+def _signatures(value: Any) -> Iterator[dict[str, Any]]:
+    """Those in the part of a body that names what follows, at any depth."""
+    if isinstance(value, dict) and isinstance(value.get("task"), str) and isinstance(value.get("options"), dict):
+        yield value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ():
+        yield from _signatures(each)
 
 
 def _foreseen(elements: Sequence[Element]) -> list[Adopted]:

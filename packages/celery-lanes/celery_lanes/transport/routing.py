@@ -32,6 +32,9 @@ Arguments = dict[str | int, Any]
 _FIELD = re.compile(r"\{(\w+)((?:\[[^\][{}]+\])*)(!s)?\}")
 #: Their messages run another task several times, with arguments that a lane cannot use.
 _REPEATING = {"celery.map", "celery.starmap"}
+#: Celery publishes it to the queue of a chord's body, with its headers. In the lane of the body it would wait for tasks
+#: behind it.
+_CHORD_UNLOCK = "celery.chord_unlock"
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -53,7 +56,10 @@ class LaneRouter(Router):
                 "headers=lanes.headers([…])"
             )
         is_named = any(options.get(each) for each in ("queue", "exchange", "routing_key"))
+        asks_for_queue = "result" in options and kwargs is None  # of a chord's body: it has no arguments yet
         routed: dict[str, Any] = super().route(options, name, args, kwargs, task_type)
+        if name == _CHORD_UNLOCK:
+            return _without_lane(routed)
         repeats = not _REPEATING.isdisjoint((name, getattr(task_type, "name", name)))
         if name in _REPEATING:  # in a group, Celery does not route them by the task that they run
             name = kwargs["task"]["task"]
@@ -68,7 +74,7 @@ class LaneRouter(Router):
                     f"{name} has a lane, and map, starmap and chunks are one message with the arguments of many: use a "
                     "group"
                 )
-            keys = keys_of(lane, name, task, args or (), kwargs or {})
+            keys = [] if asks_for_queue else keys_of(lane, name, task, args or (), kwargs or {})
         if keys is not None and lane is not None:
             routed["headers"] = {**headers, **key_headers(keys)}
             if not is_named and self._is_left_to_celery(routed):
@@ -108,10 +114,9 @@ class LaneRouter(Router):
     def lane_queue(self) -> Queue:
         """Where a message with a lane goes if nothing names a queue: the first lane queue of the app, or its own."""
         for queue in self.queues.values():
-            if (queue.queue_arguments or {}).get(LANES_ARGUMENT):
+            if _is_lane_queue(queue):
                 return queue
-        name = f"{self.app.conf.task_default_queue}.lanes"
-        return self.queues.add(Queue(name, Exchange(""), name, queue_arguments=dict(QUEUE_ARGUMENTS)))
+        return self.queues[own_queue(self.app)]
 
     def _is_left_to_celery(self, routed: Mapping[str, Any]) -> bool:
         """True if Celery would take its default queue, and that is an ordinary one."""
@@ -119,7 +124,26 @@ class LaneRouter(Router):
             return False
         default = self.app.conf.task_default_queue
         queue = routed.get("queue") or self.queues[default]
-        return queue.name == default and not (queue.queue_arguments or {}).get(LANES_ARGUMENT)
+        return queue.name == default and not _is_lane_queue(queue)
+
+
+def own_queue(app: Celery) -> str:
+    """The lane queue of an app that declares none."""
+    return f"{app.conf.task_default_queue}.lanes"
+
+
+def _is_lane_queue(queue: Any) -> bool:
+    return bool((queue.queue_arguments or {}).get(LANES_ARGUMENT))
+
+
+def _without_lane(routed: dict[str, Any]) -> dict[str, Any]:
+    """A message of Celery's own that goes where the message of a lane goes: it has no order."""
+    headers = {
+        name: value for name, value in (routed.get("headers") or {}).items() if name not in envelope.OF_PUBLISHER
+    }
+    if isinstance(routed.get("queue"), Queue) and _is_lane_queue(routed["queue"]):
+        headers[envelope.LANE_KEYS] = []
+    return {**routed, "headers": headers}
 
 
 class LaneQueues(Queues):
@@ -128,6 +152,12 @@ class LaneQueues(Queues):
     def __init__(self, app: Celery, *args: Any, **kwargs: Any) -> None:
         self._app = app
         super().__init__(*args, **kwargs)
+
+    def __missing__(self, name: str) -> Queue:
+        """Called by Celery for a queue that is not declared. The app's own lane queue exists once something uses it."""
+        if name != own_queue(self._app):
+            return super().__missing__(name)
+        return self.add(Queue(name, Exchange(""), name, queue_arguments=dict(QUEUE_ARGUMENTS)))
 
     def select(self, include: Any) -> Any:
         """Called once when a worker starts, with its queues (-Q) or nothing, before it excludes some (-X)."""
@@ -166,7 +196,7 @@ def keys_of(lane: Lane, name: str, task: Any, args: Sequence[Any], kwargs: Mappi
     if task is not None and not _is_constant(lane):
         args, kwargs, found = _bind(name, task, args, kwargs)
     if not callable(lane):
-        templates = [lane] if isinstance(lane, str) else lane
+        templates: Sequence[Any] = lane if isinstance(lane, list | tuple) else [lane]
         filled = [_fill(each, name, found, is_known=task is not None) for each in templates]
         pairs = zip(filled, templates, strict=True)
         keys: Any = [_as(each, key) for key, each in pairs]

@@ -144,14 +144,24 @@ class LaneTask(Task):
             delivery.release()
             raise Reject(f"{delivery.id} is released uncounted: {away}", requeue=True) from None
         except BaseException as error:
-            check_is_exception(error)
-            # A cold shutdown or a termination. Celery treats it as success, which would settle an unfinished run.
-            if threads.is_greenlet_exit(error) and self.app.lanes.in_flight.release(delivery.tag):
-                raise Ignore(f"{delivery.id} was terminated") from None
+            self._check_end(delivery, error)
             raise
         finally:
             delivery.end_listening()
             delivery.release_if_refused()
+
+    def _check_end(self, delivery: Delivery, error: BaseException) -> None:
+        """Returns if the error is that of the run. Raises HandlerEndedError or Ignore instead of one that Celery would
+        take for a success, which would settle an unfinished run.
+        """
+        limit_s = (self.request.timelimit or [None])[0] or self.time_limit or self.app.conf.task_time_limit
+        if limit_s and threads.is_timeout(error, limit_s):  # the hard limit of the gevent pool, which reports it
+            self.app.lanes.in_flight.release(delivery.tag, died=True)
+            return
+        check_is_exception(error)
+        # A cold shutdown or a termination
+        if threads.is_greenlet_exit(error) and self.app.lanes.in_flight.release(delivery.tag):
+            raise Ignore(f"{delivery.id} was terminated") from None
 
     def _run_in_lease(self, delivery: Delivery, args: Any, kwargs: Any) -> Any:
         """The result. A run that is known to have lost its lease ends without one: another run of the message follows,
