@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from chatlanes.bot.broadcasting import Broadcasting
 from chatlanes.bot.calls.once import Once
@@ -389,23 +389,30 @@ class Context(Once, Shorthands):
         content: bytes = download(found["file_path"], None if to is None else Path(to))
         return content
 
+    @overload
+    def stream(self, tokens: AsyncIterable[str] | None = None, /, **params: Any) -> Stream: ...
+
+    @overload
+    def stream(self, tokens: Iterable[str], /, **params: Any) -> list[dict[str, Any]]: ...
+
     def stream(
         self,
-        tokens: AsyncIterable[str] | None = None,
+        tokens: AsyncIterable[str] | Iterable[str] | None = None,
         /,
         *,
         draft: bool = False,
         on_interrupt: Literal["keep", "delete", "mark"] = "keep",
         **params: Any,
-    ) -> Stream:
-        """A message that grows while its text is written: `with ctx.stream() as out: out.write(token)`.
+    ) -> Stream | list[dict[str, Any]]:
+        """A message that grows while its text is written: `with ctx.stream() as out: out.write(token)`, or
+        `ctx.stream(tokens)`, which returns the messages.
 
-        In a coroutine: `async with ctx.stream() as out`, or `await ctx.stream(tokens)`, which returns the messages.
+        In a coroutine: `async with ctx.stream() as out`, or `await ctx.stream(tokens)`.
         The text is shown in one message, or in several if it is longer than Telegram allows. Intermediate texts are
         shown unformatted; the final text has the `parse_mode` or entities, and the buttons.
 
         Args:
-            tokens: For `await`: an asynchronous iterator of texts.
+            tokens: The texts, one after the other. In a coroutine, an asynchronous iterator of them.
             draft: In private chats, show the intermediate texts by sendMessageDraft.
             on_interrupt: What becomes of the messages if the stream is interrupted by a newer update.
             params: Other parameters of sendMessage.
@@ -413,11 +420,14 @@ class Context(Once, Shorthands):
         Raises:
             chatlanes.bot.addressing.NoChatError: The update has no chat, or its chat accepts no stream.
             ValueError: `on_interrupt` is none of these.
+            TypeError: `tokens` is no iterator of texts, or in a coroutine no asynchronous one.
         """
+        from chatlanes.bot.event_loop import is_in_coroutine
         from chatlanes.bot.stream import Stream
 
         run = self.api, self.update, self.stream_first
-        return Stream(*run, tokens, self.can_stop, draft=draft, on_interrupt=on_interrupt, **params)
+        stream = Stream(*run, tokens, self.can_stop, draft=draft, on_interrupt=on_interrupt, **params)
+        return stream if tokens is None or is_in_coroutine() else stream.written()
 
     def broadcast(
         self,

@@ -326,6 +326,21 @@ def test_a_coroutine_function_that_raises_is_called_again(run: Callable[..., Run
     assert PlainCoroutine(handle, is_limited=False)(run().ctx)["receipt"] == 2
 
 
+def test_a_step_that_is_not_awaited_fails_the_handler(run: Callable[..., Run], shop: Shop) -> None:
+    async def handle(ctx: Context) -> None:
+        ctx.step("charge", shop.charge, "tea")
+
+    with pytest.raises(TypeError, match=r"^ctx\.step\('charge', …\) was not awaited, so it did not happen"):
+        asyncio.run(awaited(handle, run().ctx))
+    assert shop.paid == []
+
+
+@pytest.mark.parametrize("wrong", [(Shop.charge, "order"), ("charge", "order")])
+def test_a_step_without_a_name_or_a_function_says_so(run: Callable[..., Run], wrong: Any) -> None:
+    with pytest.raises(StepError, match=r"use a name and a function, ctx\.step\('charge', charge, order\)$"):
+        run().ctx.step(*wrong)
+
+
 async def cancelled_in(step: Any, has_begun: asyncio.Event, release: Callable[[], None]) -> None:
     task = asyncio.ensure_future(step)
     await has_begun.wait()
@@ -397,15 +412,15 @@ def test_a_plain_function_ends_although_its_coroutine_is_cancelled(run: Callable
 
 
 def test_a_step_after_the_end_of_its_handler_is_refused(run: Callable[..., Run], shop: Shop) -> None:
-    late: list[Any] = []
+    late: list[Context] = []
 
     async def handle(ctx: Context) -> None:
-        late.append(ctx.step("charge", shop.charge, "tea"))
+        late.append(ctx)
 
     async def main() -> None:
         await awaited(handle, run().ctx)
         with pytest.raises(LeaseLost, match="the handler has ended; step charge was not called"):
-            await late[0]
+            await late[0].step("charge", shop.charge, "tea")
 
     asyncio.run(main())
     assert shop.paid == []

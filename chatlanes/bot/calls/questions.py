@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 from chatlanes.bot.addressing import NoChatError
 from chatlanes.bot.calls.journal import AskTimeout, RecordedCall
-from chatlanes.bot.calls.run_calls import Api, Calls
+from chatlanes.bot.calls.run_calls import Api, Calls, has_begun
 from chatlanes.bot.event_loop import blocking_executor, finished, is_in_coroutine
 from chatlanes.bot.shorthands import Shorthands
 from chatlanes.bot.stored import Stored
@@ -202,7 +202,9 @@ def _ask_soon(
             await finished(blocking_executor().call(partial(_send, ctx, question, api)))
         return _answer(ctx, question, number, default)
 
-    return awaited()
+    coroutine = awaited()
+    calls.life.owe("ctx.ask(…)", partial(has_begun, coroutine))
+    return coroutine
 
 
 def _series(ctx: AskingContext, stored: Stored) -> str:

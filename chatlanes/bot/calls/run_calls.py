@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from functools import cached_property
@@ -49,11 +50,12 @@ class Phase(Enum):
 class Lifecycle:
     """The phase of a run, set by coroutines.py, and its calls in flight. Used on one event loop only."""
 
-    __slots__ = ("_calls", "phase")
+    __slots__ = ("_calls", "_owed", "phase")
 
     def __init__(self) -> None:
         self.phase = Phase.OPEN
         self._calls: set[asyncio.Future[Any]] = set()
+        self._owed: list[tuple[str, Callable[[], bool]]] = []
 
     @property
     def is_open(self) -> bool:
@@ -83,6 +85,27 @@ class Lifecycle:
         """Wait for all calls. A cancellation of the wait does not cancel them."""
         while self._calls:
             await asyncio.wait(self._calls)
+
+    def owe(self, what: str, has_begun: Callable[[], bool]) -> None:
+        """The handler has made something that begins only when it is awaited."""
+        if self.is_open:
+            self._owed.append((what, has_begun))
+
+    def check_begun(self) -> None:
+        """Raises TypeError if the handler has not awaited what it owes: otherwise a paid step would be missing without
+        a word.
+        """
+        for what, has_begun in self._owed:
+            if not has_begun():
+                raise TypeError(f"{what} was not awaited, so it did not happen: write `await {what}`")
+
+
+def has_begun(coroutine: Coroutine[Any, Any, Any]) -> bool:
+    """False: it is closed."""
+    if inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED:
+        return True
+    coroutine.close()
+    return False
 
 
 class Calls:

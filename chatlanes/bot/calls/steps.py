@@ -22,7 +22,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 from celery_lanes.errors import LanesError, LeaseLost, RedisAway
 from chatlanes import traces
 from chatlanes.bot.calls.journal import IN_STEP, CallJournal, JournaledCall, StepError, Uncertain
-from chatlanes.bot.calls.run_calls import Api, Calls, Lifecycle, ending_of
+from chatlanes.bot.calls.run_calls import Api, Calls, Lifecycle, ending_of, has_begun
 from chatlanes.bot.event_loop import blocking_executor, finished, is_async, is_in_coroutine
 from chatlanes.bot.session import SessionError, check_keys, encode
 from chatlanes.bot.stored import Stored
@@ -44,6 +44,10 @@ def step(
     ctx: StepContext, name: str, function: Callable[..., Any], args: Any, kwargs: Any, uncertain: Uncertain | None
 ) -> Any:
     """The function's result, or in a coroutine an awaitable of it. The arguments are those of Context.step."""
+    if not isinstance(name, str) or not callable(function):
+        raise StepError(
+            f"ctx.step({name!r:.50}, {function!r:.50}): use a name and a function, ctx.step('charge', charge, order)"
+        )
     if not _NAME.fullmatch(name):
         raise StepError(f"{name[:100]!r} is not a name of a step: use 1 to 64 letters, digits, `_`, `-` and `.`")
     journal = ctx.api.journal if isinstance(ctx.api, Calls) else None
@@ -65,13 +69,18 @@ class Unrecorded:
     def result(self) -> Any:
         """The function's result, or in a coroutine an awaitable of it."""
         if is_in_coroutine():
-            return self._soon()
+            coroutine = self._soon()
+            self._owe(partial(has_begun, coroutine))
+            return coroutine
         if is_async(self.function):
             raise StepError(
                 f"the function of step {self.name} is a coroutine function: await ctx.step in an async def handler"
             )
         with self._traced():
             return self._called()
+
+    def _owe(self, has_begun: Callable[[], bool]) -> None:
+        """Without a run there is nothing to fail."""
 
     async def _soon(self) -> Any:
         with self._traced():
@@ -129,6 +138,9 @@ class Step(Unrecorded):
     @property
     def _life(self) -> Lifecycle:
         return self._calls.life
+
+    def _owe(self, has_begun: Callable[[], bool]) -> None:
+        self._life.owe(f"ctx.step({self.name!r}, …)", has_begun)
 
     def _called(self) -> Any:
         begun = self._begin()

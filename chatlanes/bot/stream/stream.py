@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterable, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncIterable, Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -22,7 +22,7 @@ from zlib import crc32
 from celery_lanes.errors import LeaseLost
 from chatlanes.bot.addressing import answer_to
 from chatlanes.bot.calls.run_calls import Api, Calls, Lifecycle, Phase
-from chatlanes.bot.event_loop import blocking_executor
+from chatlanes.bot.event_loop import blocking_executor, is_in_coroutine
 from chatlanes.bot.stream import sender as times
 from chatlanes.bot.stream.messages import CHOICES, OnInterrupt, StreamMessages
 from chatlanes.bot.stream.sender import Held, PlainSender, Sender, SentRequest, StreamPace
@@ -49,7 +49,7 @@ class Stream:
         api: Api,
         update: dict[str, Any],
         first_chars: int,
-        tokens: AsyncIterable[str] | None = None,
+        tokens: AsyncIterable[str] | Iterable[str] | None = None,
         can_stop: bool = False,
         /,
         *,
@@ -75,6 +75,8 @@ class Stream:
             draft=_draft(update, target, number, can_stop) if draft else None,
         )
         self._is_open = self._is_closing = False
+        if tokens is not None:
+            self._check_tokens(tokens)
         self._driver: threading.Thread | asyncio.Task[None] | None = None
 
     @property
@@ -103,6 +105,8 @@ class Stream:
             ValueError: The block has ended or has not begun.
         """
         self._check()
+        if not isinstance(text, str):
+            raise TypeError(f"write a text to a stream, not a {type(text).__name__}")
         self._feed.write(text)
 
     def replace(self, text: str, /, *, entities: Sequence[dict[str, Any]] | None = None) -> None:
@@ -112,6 +116,18 @@ class Stream:
         self._check()
         self._feed.replace(text, entities)
 
+    def _check_tokens(self, tokens: Any) -> None:
+        if not is_in_coroutine():
+            if isinstance(tokens, str) or not isinstance(tokens, Iterable):
+                raise TypeError(f"ctx.stream(tokens) needs an iterator of texts, not a {type(tokens).__name__}")
+            return
+        if not isinstance(tokens, AsyncIterable):
+            raise TypeError(
+                f"await ctx.stream(tokens) needs an asynchronous iterator of texts, not a {type(tokens).__name__}: "
+                "write the texts of another one in a block, async with ctx.stream() as out"
+            )
+        self._life.owe("ctx.stream(tokens)", lambda: self._is_open)
+
     def _check(self) -> None:
         if not self._is_open or self._is_closing:
             raise ValueError("write to a stream inside of its block: with ctx.stream() as out")
@@ -119,6 +135,14 @@ class Stream:
             raise self._feed.error
 
     # -- in a function
+
+    def written(self) -> list[dict[str, Any]]:
+        """Write the tokens, and return the messages."""
+        assert isinstance(self._tokens, Iterable)  # noqa: S101
+        with self:
+            for token in () if self.is_complete else self._tokens:
+                self.write(token)
+        return self.messages
 
     def __enter__(self) -> Stream:
         with suppress(RuntimeError):
@@ -189,6 +213,7 @@ class Stream:
     async def _written(self) -> list[dict[str, Any]]:
         if self._tokens is None:
             raise TypeError("await ctx.stream(tokens) needs an asynchronous iterator of texts")
+        assert isinstance(self._tokens, AsyncIterable)  # noqa: S101
         async with self:
             if not self.is_complete:
                 async for token in self._tokens:

@@ -47,6 +47,41 @@ def test_a_message_grows(chat: Chat) -> None:
     assert [sent["text"] for sent in out.messages] == [out.text]
 
 
+def test_a_function_may_pass_an_iterator(chat: Chat) -> None:
+    [sent] = chat.run().ctx.stream(iter(WORDS))
+    assert chat.messages == {1: "".join(WORDS)}
+    assert sent["text"] == chat.messages[1]
+
+
+async def asynchronous() -> AsyncIterator[str]:
+    yield FIRST
+
+
+@pytest.mark.parametrize("wrong", [5, "text", asynchronous()])
+def test_a_stream_of_something_else_is_refused_in_a_function(chat: Chat, wrong: Any) -> None:
+    ctx = chat.run().ctx
+    with pytest.raises(TypeError, match=r"^ctx\.stream\(tokens\) needs an iterator of texts, not a "):
+        ctx.stream(wrong)
+    with ctx.stream() as out, pytest.raises(TypeError, match=r"^write a text to a stream, not a int$"):
+        out.write(5)  # type: ignore[arg-type]
+
+
+def test_a_stream_that_is_not_awaited_fails_the_handler(chat: Chat) -> None:
+    async def handle(ctx: Context) -> None:
+        ctx.stream(asynchronous())
+
+    async def plainly(ctx: Context) -> None:
+        await ctx.stream(WORDS)
+
+    first = chat.run()
+    with pytest.raises(TypeError, match=r"^ctx\.stream\(tokens\) was not awaited, so it did not happen"):
+        asyncio.run(awaited(handle, first.ctx))
+    first.fails()
+    with pytest.raises(TypeError, match="an asynchronous iterator of texts, not a list: write the texts of"):
+        asyncio.run(awaited(plainly, chat.run().ctx))
+    assert chat.messages == {}
+
+
 def test_a_short_text_is_shown_after_half_a_second(chat: Chat) -> None:
     with chat.run().ctx.stream() as out:
         chat.simulator.calls()
