@@ -175,6 +175,7 @@ def test_the_clock_of_the_server_jumps(make_pipeline: MakePipeline, clock: Clock
     assert Counter(names(pipeline))["noon"] == Counter(names(pipeline))["slow"] == 1
 
 
+@pytest.mark.first_only
 @pytest.mark.parametrize("speed", [0.8, 1.25])
 def test_the_clock_of_the_server_drifts(
     make_pipeline: MakePipeline, clock: Clock, tmp_path: Path, speed: float

@@ -50,6 +50,7 @@ def handle(ctx):
 """
 
 
+@pytest.mark.exhaustive
 def test_the_start_ends_with_one_line_and_one_import(sandbox: Callable[..., SandboxProcess], tmp_path: Path) -> None:
     # Given a folder with a bot, and a setting with a wrong name
     (tmp_path / "noting_bot.py").write_text(NOTING_BOT)
@@ -73,6 +74,7 @@ def test_the_start_ends_with_one_line_and_one_import(sandbox: Callable[..., Sand
     assert (tmp_path / ".data/.gitignore").read_text() == "*\n"
 
 
+@pytest.mark.exhaustive
 def test_a_bot_in_the_folder_is_suggested(sandbox: Callable[..., SandboxProcess], tmp_path: Path) -> None:
     (tmp_path / "slow_bot.py").write_text(SLOW_BOT)
     running = sandbox("--no-stream", "--workers", "1")
@@ -106,6 +108,7 @@ def test_at_the_end_running_updates_finish(sandbox: Callable[..., SandboxProcess
     simulator.stop()
 
 
+@pytest.mark.exhaustive
 def test_a_terminal_that_is_closed_leaves_nothing_running(
     sandbox: Callable[..., SandboxProcess], tmp_path: Path
 ) -> None:
@@ -120,6 +123,7 @@ def test_a_terminal_that_is_closed_leaves_nothing_running(
     start_server(tmp_path / ".data/redis").stop()
 
 
+@pytest.mark.exhaustive
 def test_one_for_a_directory_whose_killed_parts_are_restarted_unless_redis_died(
     sandbox: Callable[..., SandboxProcess],
 ) -> None:
@@ -147,6 +151,7 @@ def test_one_for_a_directory_whose_killed_parts_are_restarted_unless_redis_died(
     assert "redis ended by itself, so everything was stopped" in running.said
 
 
+@pytest.mark.exhaustive
 def test_with_a_token_it_serves_that_bot_on_the_redis_it_is_given(
     sandbox: Callable[..., SandboxProcess], tmp_path: Path
 ) -> None:

@@ -161,6 +161,7 @@ def handle(ctx):
 """
 
 
+@pytest.mark.exhaustive
 def test_a_stopped_run_is_not_a_failure_and_a_group_has_one_mark(tmp_path: Path) -> None:
     complaints: list[str] = []
     # Given a bot whose run a newer message stops

@@ -125,6 +125,7 @@ def attacks(window: BrowserContext, site: str, servers: Servers) -> None:
     page.close()
 
 
+@pytest.mark.exhaustive
 def test_no_foreign_page_can_use_flower_or_the_simulator(tmp_path: Path) -> None:
     (tmp_path / "echo_bot.py").write_text(ECHO)
     with sandbox(tmp_path, "echo_bot:handle") as running, browser() as window, foreign_site() as site:

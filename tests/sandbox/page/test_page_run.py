@@ -80,6 +80,7 @@ def converse(page: PageClient, name: str) -> None:
         assert (done["attempt"], done["waited_s"] >= 0, done["took_s"] >= 0) == (1, True, True)
 
 
+@pytest.mark.exhaustive
 def test_a_bot_is_written_tried_and_fixed_on_the_page(sandbox: Callable[..., SandboxProcess], tmp_path: Path) -> None:
     file = tmp_path / "mybot.py"
     # Given a bot that cannot be imported
