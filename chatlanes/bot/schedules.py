@@ -123,6 +123,15 @@ class ScheduleRecord:
     after_ms: int
     last_ms: int | None = None
 
+    @classmethod
+    def removed(cls, now_ms: int) -> ScheduleRecord:
+        """Takes the place of the record of a schedule that a newer worker no longer has."""
+        return cls("", "", now_ms)
+
+    @property
+    def is_removed(self) -> bool:
+        return not self.cron
+
     @property
     def clockwork(self) -> Clockwork:
         return Clockwork(self.cron, self.tz)

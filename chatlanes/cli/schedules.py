@@ -40,7 +40,8 @@ def _decoded(stored: dict[tuple[str, str], bytes]) -> Iterator[Recorded]:
     for (owner, name), value in stored.items():
         if (bot_id := bot_of(owner)) is not None:
             record = ScheduleRecord.decode(value)
-            yield Recorded(bot_id, name, record, record.clockwork.next(record.after_ms))
+            if not record.is_removed:
+                yield Recorded(bot_id, name, record, record.clockwork.next(record.after_ms))
 
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")

@@ -31,6 +31,8 @@ LONGEST_PAUSE_MS = 60_000
 #: Of many workers that wait for one occurrence, each looks at another moment of this period: the first one fires it.
 SPREAD_S = 0.05
 ANSWER_WITHIN_S = 5.0
+#: A restart of all workers is over by then.
+FORGET_AFTER_MS = 24 * 3_600_000
 #: The pause after Redis did not answer.
 AGAIN_AFTER_S = 1.0
 
@@ -91,7 +93,7 @@ class Watcher:
         """Fire the schedules that are due; returns the time until the next look, in seconds. Raises RedisError."""
         now_ms, stored = self._store.schedules()
         if self._is_new:
-            self._remove_former(stored)
+            self._remove_former(stored, now_ms)
         firings, next_ms = [], [now_ms + LONGEST_PAUSE_MS]
         for watched in self._watched:
             known = stored.get(watched.place, b"")
@@ -109,7 +111,7 @@ class Watcher:
     def _record_of(self, watched: _WatchedSchedule, known: bytes, now_ms: int) -> ScheduleRecord | None:
         """Its record. A schedule that is new, or had another definition when this worker started, begins now.
 
-        None: a worker that started later has given it another definition, and fires it.
+        None: a worker that started later has removed it, or has given it another definition and fires it.
         """
         record = _readable(watched.schedule.name, known) if known else None
         if record is not None and record.clockwork == watched.schedule.clockwork:
@@ -121,11 +123,18 @@ class Watcher:
         self._store.advance(owner, name, known=known, record=begun.encode())
         return begun
 
-    def _remove_former(self, stored: dict[tuple[str, str], bytes]) -> None:
-        """Remove what this bot no longer has, so that it begins anew if it comes back."""
+    def _remove_former(self, stored: dict[tuple[str, str], bytes], now_ms: int) -> None:
+        """Remove what this bot no longer has, so that it begins anew if it comes back. For a day a record says so:
+        workers that started earlier, and still have it, do not fire it any more.
+        """
         owners, places = {each.place[0] for each in self._watched}, {each.place for each in self._watched}
         for (owner, name), known in stored.items():
-            if owner in owners and (owner, name) not in places:
+            if owner not in owners or (owner, name) in places:
+                continue
+            record = _readable(name, known)
+            if record is None or not record.is_removed:
+                self._store.advance(owner, name, known=known, record=ScheduleRecord.removed(now_ms).encode())
+            elif record.after_ms < now_ms - FORGET_AFTER_MS:
                 self._store.advance(owner, name, known=known, record=b"")
 
     def _fire(self, firing: _Firing) -> None:

@@ -175,11 +175,11 @@ def test_a_schedule_that_was_removed_begins_anew(make_pipeline: MakePipeline) ->
     pipeline = make_pipeline()
     pretend_days_without_workers(pipeline, 3)
     worker = pipeline.worker("threads", 1, SCHEDULES="tests.support.schedules:failing")
-    until(lambda: record_of(pipeline, "digest") is None)
+    until(lambda: record_of(pipeline, "digest").is_removed)
     worker.stop()
     # When it comes back
     pipeline.worker("threads", 1, SCHEDULES="tests.support.schedules:daily")
-    until(lambda: record_of(pipeline, "digest"))
+    until(lambda: not record_of(pipeline, "digest").is_removed)
     # Then nothing is fired for the past
     assert pipeline.count("appended") == 0
 

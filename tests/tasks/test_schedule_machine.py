@@ -17,7 +17,7 @@ from redis import Redis
 from celery_lanes.monitoring import inspection
 from celery_lanes.protocol import Store
 from chatlanes.bot.schedules import MISSED_AFTER_MS, MOST_AT_ONCE, Schedule, ScheduleRecord, owner_of
-from chatlanes.tasks.schedules import Watcher
+from chatlanes.tasks.schedules import FORGET_AFTER_MS, Watcher
 from tests.tasks.test_schedules import BOT_ID, served
 
 pytestmark = pytest.mark.slow
@@ -38,6 +38,7 @@ PLANS = (
     (every(5, "run", "run"), every(1, "all", "all"), every(10, "skip", "skip")),
 )
 OWNER = owner_of(BOT_ID)
+REMOVED = 0
 
 
 class Clock(Store):
@@ -60,7 +61,7 @@ class WatchersMachine(RuleBasedStateMachine):
         self.store = Clock(self.client)
         self.watchers: list[tuple[Watcher, int]] = []
         self.has_looked: list[bool] = []
-        #: name -> its interval in minutes, and the time after which occurrences are due
+        #: name -> its interval in minutes, and the time after which occurrences are due, or REMOVED and when
         self.known: dict[str, tuple[int, int]] = {}
         self.expected: dict[str, list[int]] = {"run": [], "all": [], "skip": []}
 
@@ -97,9 +98,17 @@ class WatchersMachine(RuleBasedStateMachine):
         plan = PLANS[self.watchers[number][1]]
         is_new, self.has_looked[number] = not self.has_looked[number], True
         if is_new:
-            self.known = {name: known for name, known in self.known.items() if name in {each.name for each in plan}}
+            for name in self.known.keys() - {each.name for each in plan}:
+                self.expect_removal(name)
         for schedule in plan:
             self.expect_firing(schedule, is_new)
+
+    def expect_removal(self, name: str) -> None:
+        minutes, at_ms = self.known[name]
+        if minutes:
+            self.known[name] = (REMOVED, self.store.now_ms)
+        elif at_ms < self.store.now_ms - FORGET_AFTER_MS:
+            del self.known[name]
 
     def expect_of_the_others(self, chosen: int, before: dict[tuple[str, str], bytes]) -> None:
         """They change only what the first one has left: schedules that it does not have, or has with another plan."""

@@ -14,6 +14,7 @@ from celery_lanes.monitoring import inspection
 from celery_lanes.protocol import Store, connect, keys
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.schedules import MOST_AT_ONCE, Schedule, ScheduleRecord, owner_of
+from chatlanes.cli.schedules import recorded
 from chatlanes.settings import load
 from chatlanes.tasks.bots import ServedBot
 from chatlanes.tasks.schedules import LONGEST_PAUSE_MS, SPREAD_S, Watcher
@@ -119,5 +120,36 @@ def test_each_bot_removes_only_its_own_schedules(store: Store) -> None:
         store.advance(owner, name, known=b"", record=b"{}")
     put(store, replace(DAILY, name="former"), 0)
     Watcher(served(DAILY), store).look()
-    assert set(store.schedules()[1]) == {*others, (owner_of(BOT_ID), "digest")}
+    stored = store.schedules()[1]
+    assert ScheduleRecord.decode(stored.pop((owner_of(BOT_ID), "former"))).is_removed
+    assert set(stored) == {*others, (owner_of(BOT_ID), "digest")}
+
+
+def test_a_worker_that_started_earlier_does_not_revive_what_a_newer_one_has_removed(store: Store) -> None:
+    # Given a worker with a schedule that is due, and a newer one without it
+    former, newer = Watcher(served(DAILY, replace(DAILY, name="other")), store), Watcher(served(DAILY), store)
+    former.look()
+    put(store, replace(DAILY, name="other"), store.schedules()[0] - 24 * HOUR_MS)
+    newer.look()
+    # When the former one looks, then it fires nothing, and the record is not there any more
+    former.look()
+    assert fired(store.client) == []
+    assert [each.name for each in recorded(store)[1]] == ["digest"]
+    # And with the next version the schedule begins anew
+    before_ms = store.schedules()[0]
+    Watcher(served(DAILY, replace(DAILY, name="other")), store).look()
+    begun = record_of(store, "other")
+    assert begun is not None
+    assert begun.after_ms >= before_ms
+    assert fired(store.client) == []
+
+
+def test_a_removed_schedule_is_forgotten_after_a_day(store: Store) -> None:
+    place = owner_of(BOT_ID), "former"
+    for hours in (23, 25):
+        known = store.schedules()[1].get(place, b"")
+        removed = ScheduleRecord.removed(store.schedules()[0] - hours * HOUR_MS)
+        assert store.advance(*place, known=known, record=removed.encode())
+        Watcher(served(DAILY), store).look()
+        assert (place in store.schedules()[1]) == (hours == 23)
     assert store.client.exists(keys.SCHEDULES)
