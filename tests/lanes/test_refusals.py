@@ -53,6 +53,14 @@ def test_an_ordinary_queue_refuses_a_message_with_lane_keys(lab: Lab) -> None:
     assert lab.client.llen(ORDINARY_QUEUE) == 0
 
 
+@pytest.mark.parametrize("option", [{"lease_seconds": 0}, {"lease_seconds": "15"}, {"max_deaths": 0}])
+def test_a_transport_option_that_is_no_such_number_is_refused(make_lab: LabMaker, option: dict[str, Any]) -> None:
+    [(name, value)] = option.items()
+    worker = make_lab(options=option).worker("solo", is_awaited=False)
+    assert worker.exit_code() != 0
+    assert f"{name}={value!r} in broker_transport_options: use a number from 1 to " in worker.log
+
+
 def test_messages_without_keys_run(lab: Lab) -> None:
     for name in ("a", "b"):
         lab.publish(name, [])

@@ -48,6 +48,17 @@ def test_missing_replicas_are_reported(redis_url: str) -> None:
     assert sentence.startswith("Redis has 0 replicas, and `replicas` requires 2")
 
 
+def test_a_worker_whose_user_may_not_use_info_says_so_and_exits(make_lab: LabMaker, tmp_path: Path) -> None:
+    """It would take the refusal for a lost connection, and connect again for ever."""
+    with start_server(tmp_path) as server, connect(server.url) as admin:
+        admin.execute_command("ACL", "SETUSER", "tenant", "on", ">pw", "~*", "&*", "+@all", "-info")
+        lab = make_lab(server.url.replace("://", "://tenant:pw@"))
+        worker = lab.worker("solo", is_awaited=False)
+        assert worker.exit_code() != 0
+    assert "Redis refuses a command that lanes need: " in worker.log
+    assert "'info' command. Give this user the rights for it" in worker.log
+
+
 def test_without_config_the_unchecked_settings_are_named(tmp_path: Path) -> None:
     with start_server(tmp_path, appendfsync="everysec") as server, connect(server.url) as admin:
         admin.execute_command("ACL", "SETUSER", "tenant", "on", ">pw", "~*", "&*", "+@all", "-config")

@@ -13,15 +13,16 @@ gets its parent's table, whose locks and messages belong to the parent.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
+from typing import Any
 
 from kombu import Connection
 from kombu.log import get_logger
 from redis import Redis
 from redis.exceptions import RedisError
 
-from celery_lanes.errors import unknown_texts
+from celery_lanes.errors import Misconfigured, unknown_texts
 from celery_lanes.leases.in_flight import InFlight
 from celery_lanes.leases.reports import ReportChannel
 from celery_lanes.protocol import MAX_DEATHS, Store, Witness, advice, check_server, connect_like, durability
@@ -301,18 +302,26 @@ _threads: dict[InFlight, BackgroundThread] = {}
 def in_flight_of(
     connection: Connection, make_channel: Callable[[], ReportChannel] = ReportChannel, words: Words = NEUTRAL
 ) -> InFlight:
-    """The in-flight table for the broker of a kombu connection. The first call creates it."""
+    """The in-flight table for the broker of a kombu connection. The first call creates it. Raises Misconfigured."""
     # kombu switches to the next Sentinel when one does not answer; all of them lead to the same broker.
     options = connection.transport_options
     key = (os.getpid(), ";".join(connection.alt) or connection.as_uri(), options.get("global_keyprefix") or "")
     if key not in _tables:
         _tables[key] = InFlight(
-            lease_s=float(options.get(LEASE_SECONDS, DEFAULT_LEASE_S)),
-            max_deaths=int(options.get(MAX_DEATHS_OPTION, MAX_DEATHS)),
+            lease_s=_option(options, LEASE_SECONDS, DEFAULT_LEASE_S, 1, 3600),
+            max_deaths=int(_option(options, MAX_DEATHS_OPTION, MAX_DEATHS, 1, 1_000_000)),
             channel=make_channel(),
             words=words,
         )
     return _tables[key]
+
+
+def _option(options: Mapping[str, Any], name: str, default: float, least: int, most: int) -> float:
+    """A number of broker_transport_options. Raises Misconfigured."""
+    value = options.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise Misconfigured(f"{name}={value!r:.100} in broker_transport_options: use a number from {least} to {most:,}")
+    return value
 
 
 def start_background(in_flight: InFlight, connection: Connection) -> BackgroundThread:

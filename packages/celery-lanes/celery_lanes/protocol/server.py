@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from redis import Redis
-from redis.exceptions import ResponseError
+from redis.exceptions import NoPermissionError, ResponseError
 
 from celery_lanes.errors import ServerUnfit
 from celery_lanes.words import NEUTRAL, Words
@@ -72,8 +72,13 @@ class Durability:
 
 
 def check_server(client: Redis) -> tuple[int, ...]:
-    """The version of the server; empty if hidden. Raises ServerUnfit if it is too old or a cluster."""
-    info: dict[str, Any] = client.info()
+    """The version of the server; empty if hidden. Raises ServerUnfit if it is too old or a cluster, or refuses INFO."""
+    try:
+        info: dict[str, Any] = client.info()
+    except NoPermissionError as error:
+        raise ServerUnfit(
+            f"Redis refuses a command that lanes need: {error}. Give this user the rights for it"
+        ) from None
     version = _version(info)
     if version and version < OLDEST:
         raise ServerUnfit(f"Redis {info['redis_version']} is too old for lanes: use 6.2 or newer, or Valkey")
