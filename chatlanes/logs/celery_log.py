@@ -10,13 +10,15 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 import warnings
 from typing import Any
 
 from celery._state import get_current_task
 from celery.app.log import Logging
 from celery.apps import worker as program
-from celery.utils.log import ColorFormatter
+from celery.utils.log import ColorFormatter, LoggingProxy
+from kombu.utils.encoding import safe_str
 
 from celery_lanes.protocol import envelope
 from chatlanes.logs.ids import TRACE, Ids, LineContext, trace_of
@@ -30,6 +32,25 @@ logger = logging.getLogger("celery.worker")
 
 class WorkerText(TextLines, ColorFormatter):
     """Celery's lines with ids."""
+
+
+class PrintedLines(LoggingProxy):
+    """What is printed becomes one log line for each `print`, which writes its arguments one by one."""
+
+    def __init__(self, *how: Any) -> None:
+        super().__init__(*how)
+        self._begun = threading.local()
+
+    def write(self, data: Any) -> int:
+        text = getattr(self._begun, "text", "") + safe_str(data)
+        is_whole = text.endswith("\n")
+        self._begun.text = "" if is_whole else text
+        return int(super().write(text)) if is_whole else len(text)
+
+    def flush(self) -> None:
+        text, self._begun.text = getattr(self._begun, "text", ""), ""
+        if text:
+            super().write(text)
 
 
 class WorkerLog(Logging):
@@ -51,6 +72,13 @@ class WorkerLog(Logging):
     ) -> Any:
         """The same lines for tasks and for everything else; the ids tell them apart."""
         return super().setup_handlers(logger, logfile, self.format, colorize, formatter=self._lines, **how)
+
+    def redirect_stdouts_to_logger(
+        self, logger: Any, loglevel: Any = None, stdout: bool = True, stderr: bool = True
+    ) -> PrintedLines:
+        proxy = PrintedLines(logger, loglevel)
+        sys.stdout, sys.stderr = proxy if stdout else sys.stdout, proxy if stderr else sys.stderr
+        return proxy
 
     def _lines(self, fmt: str, datefmt: str | None = None, use_color: bool = False) -> logging.Formatter:
         if self._is_json:

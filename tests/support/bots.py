@@ -188,7 +188,7 @@ def log(ctx: Context, what: str) -> None:
     thread = Thread(target=copy_context().run, args=(logger.info, "in a thread %s", what))
     thread.start()
     thread.join()
-    print(f"printed {what}")
+    print("printed", what)
     update = dict(ctx.update)
     ctx.update.clear()
     logger.info("emptied %s", what)
