@@ -12,6 +12,7 @@ Needs BOTS_KEY, REDIS_URL and the other settings of the deployment, and waits fo
 
 from __future__ import annotations
 
+import logging
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +26,8 @@ from chatlanes.settings.imports import BotImportError, ImportPathError, import_o
 from chatlanes.updates.added_bots import BotRecord, NotOpenedError, Registry, now_ms, read_record
 
 __all__ = ["AddError", "Added", "add", "list", "remove", "rotate"]
+
+log = logging.getLogger(__name__)
 
 ANSWER_WITHIN_S = 10.0
 
@@ -83,9 +86,9 @@ def remove(bot: int | str, *, drop: bool = False, settings: Settings | None = No
 
     Args:
         bot: Its id, or its token.
-        drop: Its waiting updates are settled unrun, and so are its timers when they are due. Its broadcasts are
-            cancelled. By default all of them are kept, and continue when the bot is added again. Those of a bot that
-            BOT_TOKEN or BOTS has too are kept in any case.
+        drop: Its waiting updates are settled unrun, and so are its timers when they are due, unless it is added again
+            before. Its broadcasts are cancelled. By default all of them are kept, and continue when the bot is added
+            again. Those of a bot that BOT_TOKEN or BOTS has too are kept in any case.
         settings: Those of the deployment; by default from the environment and `.env`.
 
     Raises:
@@ -107,8 +110,8 @@ def remove(bot: int | str, *, drop: bool = False, settings: Settings | None = No
         if drop:  # if the process dies before this, their next feeders cancel them
             with closing(Store(registry.client)) as store:
                 Feeder(store, AddedBot.removed(settings, bot_id)).cancel_all()
-    if known is not None and settings.webhook_url and not is_configured:
-        _delete_webhook(known)
+    if is_there and settings.webhook_url and not is_configured:
+        _delete_webhook(bot_id, known)
     return is_there
 
 
@@ -211,8 +214,17 @@ def _asked(bot: AddedBot) -> str:
     raise AddError(problem)
 
 
-def _delete_webhook(bot: AddedBot) -> None:
-    """As far as Telegram still accepts the token."""
-    telegram = Telegram(bot.bot_api_url, bot.token, answer_within_s=ANSWER_WITHIN_S)
-    with closing(telegram), suppress(TokenRefusedError, TelegramTroubleError):
-        telegram.call("deleteWebhook")
+def _delete_webhook(bot_id: int, bot: AddedBot | None) -> None:
+    """A token that Telegram refuses has no webhook."""
+    problem: object = "BOTS_KEY does not open its token"
+    if bot is not None:
+        with closing(Telegram(bot.bot_api_url, bot.token, answer_within_s=ANSWER_WITHIN_S)) as telegram:
+            try:
+                with suppress(TokenRefusedError):
+                    telegram.call("deleteWebhook")
+                return
+            except TelegramTroubleError as error:
+                problem = error
+    log.warning(
+        "the webhook of bot %d may still be set, because %s: call deleteWebhook with its token", bot_id, problem
+    )

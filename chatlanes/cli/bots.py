@@ -53,7 +53,7 @@ def remove(lanes: BotContext, bot_id: int, drop: bool) -> None:
         raise CommandError(f"there is no added bot {bot_id}: `chatlanes lanes bots list` shows all")
     click.echo(
         f"removed bot {bot_id}; its waiting updates are "
-        + ("dropped, and its broadcasts cancelled" if drop else "kept, in case it is added again")
+        + ("settled unrun, and its broadcasts cancelled" if drop else "kept, in case it is added again")
     )
 
 

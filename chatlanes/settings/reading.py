@@ -17,12 +17,13 @@ from chatlanes.settings import checks
 from chatlanes.settings.bot_files import likely_path
 from chatlanes.settings.bots import read_bots
 from chatlanes.settings.model import Settings, SettingsError
-from chatlanes.settings.spelling import without_dotenv_warnings
+from chatlanes.settings.spelling import settings_warnings, without_dotenv_warnings
 from chatlanes.settings.table import SettingRow, rows
 
 
 def load(env: Mapping[str, str] | None = None, env_file: str | Path | None = ".env") -> Settings:
-    """The settings of this process. Raises SettingsError with a line for each wrong variable.
+    """The settings of this process. Raises SettingsError with a line for each wrong variable, and for each misspelled
+    one, which may be the reason.
 
     `env` replaces the environment. A missing `env_file` is not an error.
     """
@@ -36,7 +37,7 @@ def load(env: Mapping[str, str] | None = None, env_file: str | Path | None = ".e
             settings._many = read_bots(settings.bots, given, _variables(env, env_file))
         return settings
     # Outside the except block: pydantic's error holds the values, secrets among them, and would be its context.
-    raise SettingsError("\n".join(_line(detail) for detail in wrong))
+    raise SettingsError("\n".join([*map(_line, wrong), *settings_warnings(env, env_file)]))
 
 
 def _read(env: Mapping[str, str] | None, env_file: str | Path | None) -> dict[str, Any]:

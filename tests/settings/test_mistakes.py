@@ -130,3 +130,12 @@ def test_a_misspelled_name_of_the_bot_is_corrected(
 def test_a_bot_is_found_without_importing_it(tmp_path: Path, code: str, path: str | None) -> None:
     (tmp_path / "mybot.py").write_text(code)
     assert bots_in(tmp_path) == ([path] if path else [])
+
+
+def test_a_misspelled_name_is_beside_the_error_that_it_causes() -> None:
+    with pytest.raises(SettingsError) as caught:
+        load({"BOT_TOKEN": "1:A", "COLECT": "messages", "INTERRUPT": "on"}, env_file=None)
+    assert str(caught.value).splitlines() == [
+        "INTERRUPT=on: allowed is off, or on or steer if COLLECT is not none",
+        "COLECT is not a setting; did you mean COLLECT?",
+    ]

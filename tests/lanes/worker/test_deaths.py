@@ -12,6 +12,7 @@ import pytest
 from tests.lanes.worker.second_death import GATE
 from tests.support.history import check_once_each, ids
 from tests.support.lab import Lab, LabMaker, batch, numbered
+from tests.support.lab_app import FAST
 from tests.support.waiting import until
 
 #: Leases that expire soon, and leases that do not expire during a test.
@@ -193,6 +194,19 @@ def test_a_childs_death_repeats_only_running_messages(make_lab: LabMaker) -> Non
     assert sorted(name for name in ids(history, "start") if name.startswith("other")) == sorted(others)
     assert sorted(name for name in ids(history, "end") if name.startswith("other")) == sorted(others)
     assert lab.count("refused") == 0
+
+
+@pytest.mark.skipif(not FAST, reason="Celery's own pool ends a child whose start of a task it has not read")
+def test_a_pool_that_shrinks_ends_no_child_that_runs(make_lab: LabMaker) -> None:
+    lab = make_lab()
+    worker = lab.worker("prefork", 4)
+    for first in range(0, 4_000, 200):
+        lab.publish_many({f"m{n}": [f"lane:{n}"] for n in range(first, first + 200)})
+        for change in (lab.app.control.pool_shrink, lab.app.control.pool_grow):
+            change(2, reply=True, limit=1)
+    lab.drained()
+    lab.check_once_each()
+    assert "Worker exited prematurely" not in worker.log
 
 
 def test_a_message_that_always_kills_its_process_is_buried(make_lab: LabMaker) -> None:

@@ -285,6 +285,14 @@ def test_a_receiver_has_a_hook_for_an_added_bot(deployment: Deployment) -> None:
     until(lambda: _posted(port, 7001, ONE, 3) == 404)
 
 
+def test_a_webhook_that_may_still_be_set_is_named(deployment: Deployment, caplog: pytest.LogCaptureFixture) -> None:
+    deployment.pipeline.settings["WEBHOOK_URL"] = "https://bot.example.org/hook"
+    deployment.add(ONE)
+    deployment.pipeline.settings["BOT_API_URL"] = "http://127.0.0.1:1"
+    deployment.remove(7001)
+    assert "the webhook of bot 7001 may still be set, because no answer (Connection refused): call " in caplog.text
+
+
 def _posted(port: int, bot_id: int, token: str, number: int) -> int:
     update = {"update_id": number, **message(number, 5)}
     headers = {"Content-Type": "application/json", "X-Telegram-Bot-Api-Secret-Token": secret_from(token)}

@@ -118,6 +118,10 @@ class FastPool(asynpool.AsynPool):
         child.reports, child.frames, child.runs, child.given = self._reports, Frames(), None, {}
         return child
 
+    def _worker_active(self, child: Any) -> bool:
+        """False: `pool_shrink` or the autoscaler may end the child. Celery knows only jobs whose start it has read."""
+        return bool(child.given) or bool(super()._worker_active(child))
+
     def on_job_ready(self, number: int, part: Any, result: Any, fileno: int) -> None:
         super().on_job_ready(number, part, result, fileno)
         child = self._fileno_to_inq.get(fileno)
@@ -211,8 +215,9 @@ class FastPool(asynpool.AsynPool):
             self._write(batch)
 
     def _takes_more(self, batch: ChildBatch) -> bool:
-        """False while the child runs a job that Celery wrote, or one that is announced (prefork_child.py)."""
-        if batch.fileno not in self._all_inqueues or batch.fileno in self._active_writes:
+        """False while the child runs a job that Celery wrote, or one that is announced (prefork_child.py), or ends."""
+        is_ending = batch.child._controlled_termination
+        if is_ending or batch.fileno not in self._all_inqueues or batch.fileno in self._active_writes:
             return False
         return not any(job.is_announced for job in batch.child.given.values()) and (
             bool(batch.load) or batch.fileno not in self._busy_workers

@@ -182,6 +182,7 @@ PIECES: tuple[Piece, ...] = (
             "billiard.pool:Worker.after_fork": "2210e993814b",
             "billiard.pool:soft_timeout_sighandler": "e3cbe45f62ec",
             "billiard.pool:Pool.apply_async": "aa125dcd2057",
+            "billiard.pool:Pool._worker_active": "c7d650608616",
             "billiard.pool:Pool._join_exited_workers": "c9b857c8a798",
             "billiard.pool:Pool.on_job_ready": "033d9cd3ce1d",
             "billiard.pool:ApplyResult": "0e0753f51fd2",
