@@ -10,6 +10,7 @@ from chatlanes.bot.broadcasting import Broadcasting
 from chatlanes.bot.stored import Stored
 from chatlanes.broadcasts import RecipientsError
 from chatlanes.settings import Settings
+from chatlanes.settings.imports import ImportPathError
 
 
 @pytest.mark.parametrize("to", ["123", "session", b"123", 123, None, [[7]]])
@@ -22,8 +23,23 @@ def test_what_is_not_a_chat_id_is_named(chat: Any) -> None:
     assert refusal(iter([7, chat, 8])) == f"a broadcast to {chat!r}: give chat ids, such as [123456], or 'sessions'"
 
 
+@pytest.mark.parametrize(
+    ("method", "handler", "error"),
+    [
+        ("sendMessage", None, "sendMessage needs text: pass it as a parameter"),
+        (None, "nowhere:handle", "handler=nowhere:handle"),
+    ],
+)
+def test_what_would_fail_for_each_recipient_is_refused(method: str | None, handler: str | None, error: str) -> None:
+    with pytest.raises((ValueError, ImportPathError), match=f"^{error}"):
+        broadcasting().start([7], method, handler, None, False, {})
+
+
+def broadcasting() -> Broadcasting:
+    return Broadcasting(Settings(bot_token="1:A", _env_file=None), cast("Stored", None))
+
+
 def refusal(to: Any) -> str:
-    broadcasting = Broadcasting(Settings(bot_token="1:A", _env_file=None), cast("Stored", None))
     with pytest.raises(RecipientsError) as refused:
-        broadcasting.start(to, "sendMessage", None, None, False, {"text": "hi"})
+        broadcasting().start(to, "sendMessage", None, None, False, {"text": "hi"})
     return str(refused.value)

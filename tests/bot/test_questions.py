@@ -126,6 +126,10 @@ def test_wrong_use_is_refused() -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"unrelated": "drop"}, "unrelated='drop': use 'pass' or 'remind'"),
         ({"buttons": "Yes"}, "buttons='Yes': use a list of texts"),
+        (
+            {"buttons": ["No", "/yes"]},
+            "a text that begins with / is a command, which is not an answer",
+        ),
         ({"buttons": ["Yes"], "reply_markup": {}}, "give buttons or a reply_markup, not both"),
         ({"timeout": 0}, "timeout=0: use seconds above 0, at most 2592000"),
         ({"timeout": 2592001}, "timeout=2592001: use seconds above 0, at most 2592000"),

@@ -61,6 +61,17 @@ def test_a_transport_option_that_is_no_such_number_is_refused(make_lab: LabMaker
     assert f"{name}={value!r} in broker_transport_options: use a number from 1 to " in worker.log
 
 
+def test_a_task_with_lanes_instead_of_lane_is_named(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    app = Celery("shop", broker=redis_url, set_as_current=False)
+    lanes.install(app)
+
+    @app.task(name="mistyped", shared=False, lanes="customer:{customer}")
+    def mistyped(customer: int) -> None: ...
+
+    assert "mistyped" in app.tasks
+    assert "task mistyped has lanes=…, which orders nothing: the option is lane=" in caplog.text
+
+
 def test_messages_without_keys_run(lab: Lab) -> None:
     for name in ("a", "b"):
         lab.publish(name, [])

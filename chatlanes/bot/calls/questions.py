@@ -235,6 +235,8 @@ def _check(buttons: Sequence[str], timeout_s: float, unrelated: str, params: dic
         raise ValueError(f"unrelated={unrelated!r}: use 'pass' or 'remind'")
     if isinstance(buttons, str) or not all(isinstance(each, str) and each for each in buttons):
         raise ValueError(f"buttons={buttons!r:.100}: use a list of texts")
+    if commands := [each for each in buttons if each.startswith("/")]:
+        raise ValueError(f"buttons={commands!r:.100}: a text that begins with / is a command, which is not an answer")
     if buttons and "reply_markup" in params:
         raise ValueError("ctx.ask: give buttons or a reply_markup, not both")
     if not isinstance(timeout_s, int | float) or not 0 < timeout_s <= LONGEST_S:

@@ -306,9 +306,16 @@ def _leased_call(cls: type[Task]) -> Callable[..., Any]:
     return call
 
 
+#: The tasks that were warned of.
+_misspelled: set[str] = set()
+
+
 def put_in_lanes(tasks: Iterable[Any]) -> None:
     """Give each of these tasks the class that `in_lanes` makes of its own."""
     for task in tasks:
+        if isinstance(getattr(task, "lanes", None), str | list | tuple) and task.name not in _misspelled:
+            _misspelled.add(task.name)
+            logger.warning("lanes: task %s has lanes=…, which orders nothing: the option is lane=", task.name)
         cls = in_lanes(type(task))
         if cls is not type(task):
             task.__class__ = cls
