@@ -39,17 +39,19 @@ class PrintedLines(LoggingProxy):
 
     def __init__(self, *how: Any) -> None:
         super().__init__(*how)
-        self._begun = threading.local()
+        self._begun: dict[int, str] = {}  # by thread or greenlet
 
     def write(self, data: Any) -> int:
-        text = getattr(self._begun, "text", "") + safe_str(data)
-        is_whole = text.endswith("\n")
-        self._begun.text = "" if is_whole else text
-        return int(super().write(text)) if is_whole else len(text)
+        here = threading.get_ident()
+        text = self._begun.pop(here, "") + safe_str(data)
+        if text.endswith("\n"):
+            return int(super().write(text))
+        self._begun[here] = text
+        return len(text)
 
     def flush(self) -> None:
-        text, self._begun.text = getattr(self._begun, "text", ""), ""
-        if text:
+        """Also called by Python when it ends: then nothing may be left of gevent."""
+        if self._begun and (text := self._begun.pop(threading.get_ident(), "")):
             super().write(text)
 
 
