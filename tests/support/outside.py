@@ -14,7 +14,7 @@ OURS = {name.upper() for name in Settings.model_fields} - {"FAST"}
 #: What their processes have imported if they are forked. The app acts in each worker of a process that has imported it.
 IMPORTED = (
     *(*CELERY, "chatlanes.__main__", "chatlanes.logs.celery_log", "chatlanes.poller.__main__", "chatlanes.tasks.app"),
-    *("chatlanes.tasks.schedules", "chatlanes.tasks.update"),
+    *("chatlanes.tasks.bots", "chatlanes.tasks.limits", "chatlanes.tasks.settlement"),  # these make no tasks
 )
 
 

@@ -195,9 +195,10 @@ def test_timeouts_survive_kills(make_pipeline: MakePipeline) -> None:
     worker.kill_all()
     pipeline.worker("threads", 2)
     pipeline.open("gate")
-    # Then each conversation ends once
-    until(lambda: texts(pipeline, 8)[2:] == ["held"])
+    # Then each conversation ends once (the call in flight at the kill may be made again)
+    until(lambda: texts(pipeline, 8)[-1] == "held")
     pipeline.drained()
     assert [text.partition(":")[0] for text in texts(pipeline, 7)] == ["talk", "over", "over too"]
-    assert texts(pipeline, 8) == ["hold: hold 8 1 None", "holding", "held"]
+    assert [*texts(pipeline, 8)[:1], *dict.fromkeys(texts(pipeline, 8)[1:-1])] == ["hold: hold 8 1 None", "holding"]
+    assert texts(pipeline, 8)[-1:] == ["held"]
     assert (states(pipeline), timers(pipeline), pipeline.dead()) == ([], [], [])
