@@ -69,6 +69,8 @@ class Lanes:
         self.make_tracer: Callable[[LaneTask, Trace], Trace] = lambda _task, tracer: tracer
         self.make_channel: Callable[[], ReportChannel] = ReportChannel
         self._interrupt_listener: dict[int, InterruptListener] = {}
+        #: The hard time limit of the worker, for tasks without their own.
+        self.time_limit_s: float | None = None
 
     @cached_property
     def in_flight(self) -> InFlight:
@@ -205,6 +207,7 @@ class LanesStep(bootsteps.StartStopStep):
                 "worker_prefetch_multiplier must be at least 1: unlimited prefetch would hold every lane"
             )
         pool = worker.pool
+        worker.app.lanes.time_limit_s = worker.time_limit
         # A full gevent pool blocks the loop that passes it a message, so nothing is prefetched for it.
         spare = 0 if getattr(pool, "is_green", False) else worker.prefetch_multiplier - 1
         if worker.app.lanes.is_fast:

@@ -356,6 +356,14 @@ def test_the_queue_for_lanes_may_be_named(app: Celery) -> None:
     assert keys_of(app, ordered.id) == ["customer:9"]
 
 
+def test_beside_declared_lane_queues_it_is_an_ordinary_name(build: Build) -> None:
+    """No worker would read it."""
+    app = build(task_queues=[lane_queue("a")], task_default_queue="bank")
+    charge = app.task(name="charge", shared=False, lane=LANE)(plain)
+    with pytest.raises(lanes.PublishRefused, match="is an ordinary queue"):
+        charge.apply_async((9,), queue="bank.lanes")
+
+
 @pytest.mark.parametrize("named", ["celery", "mails"])
 def test_an_ordinary_queue_that_is_named_refuses_a_task_with_a_lane(app: Celery, named: str) -> None:
     with pytest.raises(lanes.PublishRefused, match="is an ordinary queue, and this message has lane keys"):

@@ -42,12 +42,12 @@ def test_a_limit_that_is_noticed_after_the_end_changes_nothing(lab: Lab, limit: 
 
 
 @pytest.mark.every_pool
-@pytest.mark.parametrize("pool", ["prefork", "gevent"])
-def test_a_hard_limit_is_a_death_and_not_the_end(lab: Lab, pool: str) -> None:
+@pytest.mark.parametrize(("pool", "option"), [("prefork", []), ("gevent", []), ("gevent", [f"--time-limit={LIMIT_S}"])])
+def test_a_hard_limit_is_a_death_and_not_the_end(lab: Lab, pool: str, option: list[str]) -> None:
     # Given a message whose handler does not end before its hard limit, and another one behind it
-    lab.send("stuck", ["lane"], kwargs={"gate": "open"}, time_limit=LIMIT_S)
+    lab.send("stuck", ["lane"], kwargs={"gate": "open"}, **({} if option else {"time_limit": LIMIT_S}))
     lab.publish("behind", ["lane"])
-    worker = lab.worker(pool, 1)
+    worker = lab.worker(pool, 1, *option)
     # When its process was killed, or its greenlet was ended, Then it runs again, and the lane waits for it
     until(lambda: ids(lab.history, "start").count("stuck") >= 2)
     assert ids(lab.history, "end") == []

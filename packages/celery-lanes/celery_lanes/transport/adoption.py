@@ -23,7 +23,7 @@ from kombu.utils.json import dumps, loads
 from celery_lanes.errors import PublishRefused
 from celery_lanes.protocol import Adopted, Element, envelope
 from celery_lanes.transport import publish
-from celery_lanes.transport.routing import keys_of, lane_of
+from celery_lanes.transport.routing import is_lane_queue, keys_of, lane_of
 from celery_lanes.transport.transport import LANES_ARGUMENT
 
 #: Elements that are read and moved in one step. A longer step would delay other clients.
@@ -229,7 +229,7 @@ class Adoption:
     def _is_refused(self, signature: dict[str, Any]) -> bool:
         name, options, router = signature["task"], signature["options"], self.app.amqp.router
         queue = options.get("queue") or options.get("routing_key")
-        if not queue or (queue in router.queues and router.queues[queue].queue_arguments):
+        if not queue or (queue in router.queues and is_lane_queue(router.queues[queue])):
             return False
         known = self.app.tasks.get(name)
         route = router.lookup_route(name, (), {}, {}, known) if router.routes else None

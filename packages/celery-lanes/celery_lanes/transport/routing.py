@@ -114,7 +114,7 @@ class LaneRouter(Router):
     def lane_queue(self) -> Queue:
         """Where a message with a lane goes if nothing names a queue: the first lane queue of the app, or its own."""
         for queue in self.queues.values():
-            if _is_lane_queue(queue):
+            if is_lane_queue(queue):
                 return queue
         return self.queues[own_queue(self.app)]
 
@@ -124,15 +124,15 @@ class LaneRouter(Router):
             return False
         default = self.app.conf.task_default_queue
         queue = routed.get("queue") or self.queues[default]
-        return queue.name == default and not _is_lane_queue(queue)
+        return queue.name == default and not is_lane_queue(queue)
 
 
 def own_queue(app: Celery) -> str:
-    """The lane queue of an app that declares none."""
+    """The name of the lane queue of an app that declares none."""
     return f"{app.conf.task_default_queue}.lanes"
 
 
-def _is_lane_queue(queue: Any) -> bool:
+def is_lane_queue(queue: Any) -> bool:
     return bool((queue.queue_arguments or {}).get(LANES_ARGUMENT))
 
 
@@ -141,7 +141,7 @@ def _without_lane(routed: dict[str, Any]) -> dict[str, Any]:
     headers = {
         name: value for name, value in (routed.get("headers") or {}).items() if name not in envelope.OF_PUBLISHER
     }
-    if isinstance(routed.get("queue"), Queue) and _is_lane_queue(routed["queue"]):
+    if isinstance(routed.get("queue"), Queue) and is_lane_queue(routed["queue"]):
         headers[envelope.LANE_KEYS] = []
     return {**routed, "headers": headers}
 
@@ -155,7 +155,7 @@ class LaneQueues(Queues):
 
     def __missing__(self, name: str) -> Queue:
         """Called by Celery for a queue that is not declared. The app's own lane queue exists once something uses it."""
-        if name != own_queue(self._app):
+        if name != own_queue(self._app) or any(map(is_lane_queue, self.values())):
             return super().__missing__(name)
         return self.add(Queue(name, Exchange(""), name, queue_arguments=dict(QUEUE_ARGUMENTS)))
 

@@ -154,7 +154,7 @@ class LaneTask(Task):
         """Returns if the error is that of the run. Raises HandlerEndedError or Ignore instead of one that Celery would
         take for a success, which would settle an unfinished run.
         """
-        limit_s = (self.request.timelimit or [None])[0] or self.time_limit or self.app.conf.task_time_limit
+        limit_s = (self.request.timelimit or [None])[0] or self.time_limit or self.app.lanes.time_limit_s
         if limit_s and threads.is_timeout(error, limit_s):  # the hard limit of the gevent pool, which reports it
             self.app.lanes.in_flight.release(delivery.tag, died=True)
             return
