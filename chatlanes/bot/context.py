@@ -420,14 +420,14 @@ class Context(Once, Shorthands):
         Raises:
             chatlanes.bot.addressing.NoChatError: The update has no chat, or its chat accepts no stream.
             ValueError: `on_interrupt` is none of these.
-            TypeError: `tokens` is no iterator of texts, or in a coroutine no asynchronous one.
+            TypeError: `tokens` is not an iterator of texts; in a coroutine, not an asynchronous one.
         """
         from chatlanes.bot.event_loop import is_in_coroutine
         from chatlanes.bot.stream import Stream
 
         run = self.api, self.update, self.stream_first
         stream = Stream(*run, tokens, self.can_stop, draft=draft, on_interrupt=on_interrupt, **params)
-        return stream if tokens is None or is_in_coroutine() else stream.written()
+        return stream if tokens is None or is_in_coroutine() else stream.write_all()
 
     def broadcast(
         self,

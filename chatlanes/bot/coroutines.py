@@ -123,7 +123,7 @@ async def awaited(function: Callable[..., Coroutine[Any, Any, Any]], ctx: Contex
             await asyncio.sleep(0)  # lets tasks that the handler just started begin their calls as part of the run
         life.phase = Phase.ENDING
         await view.ended()
-        life.check_begun()
+        life.check_awaited()
         life.phase = Phase.OVER if await _is_ours(ctx.api) else Phase.FAILED
     except BaseException:
         life.phase = Phase.FAILED

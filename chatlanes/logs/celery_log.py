@@ -35,7 +35,7 @@ class WorkerText(TextLines, ColorFormatter):
 
 
 class PrintedLines(LoggingProxy):
-    """What is printed becomes one log line for each `print`, which writes its arguments one by one."""
+    """One log line for each `print`, which writes its arguments one by one."""
 
     def __init__(self, *how: Any) -> None:
         super().__init__(*how)

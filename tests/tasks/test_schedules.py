@@ -123,6 +123,7 @@ def test_each_bot_removes_only_its_own_schedules(store: Store) -> None:
     stored = store.schedules()[1]
     assert ScheduleRecord.decode(stored.pop((owner_of(BOT_ID), "former"))).is_removed
     assert set(stored) == {*others, (owner_of(BOT_ID), "digest")}
+    assert store.client.exists(keys.SCHEDULES)
 
 
 def test_a_worker_that_started_earlier_does_not_revive_what_a_newer_one_has_removed(store: Store) -> None:
@@ -152,4 +153,3 @@ def test_a_removed_schedule_is_forgotten_after_a_day(store: Store) -> None:
         assert store.advance(*place, known=known, record=removed.encode())
         Watcher(served(DAILY), store).look()
         assert (place in store.schedules()[1]) == (hours == 23)
-    assert store.client.exists(keys.SCHEDULES)

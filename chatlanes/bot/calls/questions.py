@@ -203,7 +203,7 @@ def _ask_soon(
         return _answer(ctx, question, number, default)
 
     coroutine = awaited()
-    calls.life.owe("ctx.ask(…)", partial(has_begun, coroutine))
+    calls.life.expect_await("ctx.ask(…)", partial(has_begun, coroutine))
     return coroutine
 
 

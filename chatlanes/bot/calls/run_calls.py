@@ -50,12 +50,12 @@ class Phase(Enum):
 class Lifecycle:
     """The phase of a run, set by coroutines.py, and its calls in flight. Used on one event loop only."""
 
-    __slots__ = ("_calls", "_owed", "phase")
+    __slots__ = ("_calls", "_to_await", "phase")
 
     def __init__(self) -> None:
         self.phase = Phase.OPEN
         self._calls: set[asyncio.Future[Any]] = set()
-        self._owed: list[tuple[str, Callable[[], bool]]] = []
+        self._to_await: list[tuple[str, Callable[[], bool]]] = []
 
     @property
     def is_open(self) -> bool:
@@ -86,22 +86,20 @@ class Lifecycle:
         while self._calls:
             await asyncio.wait(self._calls)
 
-    def owe(self, what: str, has_begun: Callable[[], bool]) -> None:
+    def expect_await(self, what: str, is_awaited: Callable[[], bool]) -> None:
         """The handler has made something that begins only when it is awaited."""
         if self.is_open:
-            self._owed.append((what, has_begun))
+            self._to_await.append((what, is_awaited))
 
-    def check_begun(self) -> None:
-        """Raises TypeError if the handler has not awaited what it owes: otherwise a paid step would be missing without
-        a word.
-        """
-        for what, has_begun in self._owed:
-            if not has_begun():
+    def check_awaited(self) -> None:
+        """Raises TypeError if something was left unawaited: a paid step would be missing without an error."""
+        for what, is_awaited in self._to_await:
+            if not is_awaited():
                 raise TypeError(f"{what} was not awaited, so it did not happen: write `await {what}`")
 
 
 def has_begun(coroutine: Coroutine[Any, Any, Any]) -> bool:
-    """False: it is closed."""
+    """False: nobody has awaited it. It is closed, so that Python does not warn of it too."""
     if inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED:
         return True
     coroutine.close()

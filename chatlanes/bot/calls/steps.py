@@ -70,7 +70,7 @@ class Unrecorded:
         """The function's result, or in a coroutine an awaitable of it."""
         if is_in_coroutine():
             coroutine = self._soon()
-            self._owe(partial(has_begun, coroutine))
+            self._expect_await(partial(has_begun, coroutine))
             return coroutine
         if is_async(self.function):
             raise StepError(
@@ -79,7 +79,7 @@ class Unrecorded:
         with self._traced():
             return self._called()
 
-    def _owe(self, has_begun: Callable[[], bool]) -> None:
+    def _expect_await(self, is_awaited: Callable[[], bool]) -> None:
         """Without a run there is nothing to fail."""
 
     async def _soon(self) -> Any:
@@ -139,8 +139,8 @@ class Step(Unrecorded):
     def _life(self) -> Lifecycle:
         return self._calls.life
 
-    def _owe(self, has_begun: Callable[[], bool]) -> None:
-        self._life.owe(f"ctx.step({self.name!r}, …)", has_begun)
+    def _expect_await(self, is_awaited: Callable[[], bool]) -> None:
+        self._life.expect_await(f"ctx.step({self.name!r}, …)", is_awaited)
 
     def _called(self) -> Any:
         begun = self._begin()

@@ -126,7 +126,7 @@ class Stream:
                 f"await ctx.stream(tokens) needs an asynchronous iterator of texts, not a {type(tokens).__name__}: "
                 "write the texts of another one in a block, async with ctx.stream() as out"
             )
-        self._life.owe("ctx.stream(tokens)", lambda: self._is_open)
+        self._life.expect_await("ctx.stream(tokens)", lambda: self._is_open)
 
     def _check(self) -> None:
         if not self._is_open or self._is_closing:
@@ -136,7 +136,7 @@ class Stream:
 
     # -- in a function
 
-    def written(self) -> list[dict[str, Any]]:
+    def write_all(self) -> list[dict[str, Any]]:
         """Write the tokens, and return the messages."""
         assert isinstance(self._tokens, Iterable)  # noqa: S101
         with self:

@@ -25,7 +25,7 @@ from redis.exceptions import RedisError
 from celery_lanes.errors import PublishRefused
 from celery_lanes.protocol import envelope
 from celery_lanes.transport.publish import check_ordinary, due_ms, id_of, row
-from celery_lanes.transport.transport import LANES_ARGUMENT
+from celery_lanes.transport.routing import is_lane_queue
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ def _headers(app: Celery, signature: Signature, options: dict[str, Any]) -> dict
             "(@app.task(lane=…)); lane=[] is a lane without order"
         )
     named = routed.get("queue")
-    if named is not None and not (named.queue_arguments or {}).get(LANES_ARGUMENT):
+    if named is not None and not is_lane_queue(named):
         check_ordinary(named.name, {"headers": headers})
     return headers
 

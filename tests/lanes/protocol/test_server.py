@@ -49,7 +49,7 @@ def test_missing_replicas_are_reported(redis_url: str) -> None:
 
 
 def test_a_worker_whose_user_may_not_use_info_says_so_and_exits(make_lab: LabMaker, tmp_path: Path) -> None:
-    """It would take the refusal for a lost connection, and connect again for ever."""
+    """It would take the refusal for a lost connection, and connect again indefinitely."""
     with start_server(tmp_path) as server, connect(server.url) as admin:
         admin.execute_command("ACL", "SETUSER", "tenant", "on", ">pw", "~*", "&*", "+@all", "-info")
         lab = make_lab(server.url.replace("://", "://tenant:pw@"))

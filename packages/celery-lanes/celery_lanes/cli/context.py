@@ -27,7 +27,7 @@ from celery_lanes.monitoring import inspection
 from celery_lanes.monitoring.inspection import Record
 from celery_lanes.protocol import Store, StoredTimer, check_lanes, keys
 from celery_lanes.protocol.keys import group_of
-from celery_lanes.transport.transport import LANES_ARGUMENT
+from celery_lanes.transport.routing import is_lane_queue
 from celery_lanes.words import NEUTRAL, Words
 
 #: The errors of a disk without room for the output.
@@ -142,7 +142,7 @@ class Context:
         """(group, queue) of each lane queue of the app."""
         queues = self.app.amqp.queues
         queues.add_own()
-        declared = [each for each in queues.values() if (each.queue_arguments or {}).get(LANES_ARGUMENT)]
+        declared = [each for each in queues.values() if is_lane_queue(each)]
         return [(group_of(queue.name), queue.name) for queue in declared]
 
     @cached_property

@@ -24,7 +24,6 @@ from celery_lanes.errors import PublishRefused
 from celery_lanes.protocol import Adopted, Element, envelope
 from celery_lanes.transport import publish
 from celery_lanes.transport.routing import is_lane_queue, keys_of, lane_of
-from celery_lanes.transport.transport import LANES_ARGUMENT
 
 #: Elements that are read and moved in one step. A longer step would delay other clients.
 AT_ONCE = 100
@@ -94,7 +93,7 @@ class Adoption:
         self.store = app.lanes.store
         self.tally = Tally()
         queues = app.amqp.queues
-        self._is_lane_queue = queue in queues and (queues[queue].queue_arguments or {}).get(LANES_ARGUMENT)
+        self._is_lane_queue = queue in queues and is_lane_queue(queues[queue])
         self._accept = prepare_accept_content(app.conf.accept_content)
 
     @property
@@ -209,8 +208,8 @@ class Adoption:
         options = {name: of_task[name] for name in _DESTINATION if of_task.get(name)}
         options["headers"] = publish.key_headers(lane_keys)
         queue = router.route(options, task.name, task.args, task.kwargs, known).get("queue")
-        is_lane_queue = queue is not None and (queue.queue_arguments or {}).get(LANES_ARGUMENT)
-        return str((queue if is_lane_queue else router.lane_queue()).name)
+        is_for_lanes = queue is not None and is_lane_queue(queue)
+        return str((queue if is_for_lanes else router.lane_queue()).name)
 
     def _leave_queues(self, task: Task, message: dict[str, Any]) -> None:
         """The tasks that follow and have a lane must not name an ordinary queue: it would refuse them. They go where

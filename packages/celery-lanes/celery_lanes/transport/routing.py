@@ -56,7 +56,8 @@ class LaneRouter(Router):
                 "headers=lanes.headers([…])"
             )
         is_named = any(options.get(each) for each in ("queue", "exchange", "routing_key"))
-        asks_for_queue = "result" in options and kwargs is None  # of a chord's body: it has no arguments yet
+        # Celery asks for the queue of a chord's body (Backend.fallback_chord_unlock), which has no arguments yet.
+        asks_for_queue = "result" in options and kwargs is None
         routed: dict[str, Any] = super().route(options, name, args, kwargs, task_type)
         if name == _CHORD_UNLOCK:
             return _without_lane(routed)

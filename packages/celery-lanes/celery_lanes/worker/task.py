@@ -313,7 +313,8 @@ _misspelled: set[str] = set()
 def put_in_lanes(tasks: Iterable[Any]) -> None:
     """Give each of these tasks the class that `in_lanes` makes of its own."""
     for task in tasks:
-        if isinstance(getattr(task, "lanes", None), str | list | tuple) and task.name not in _misspelled:
+        is_misspelled = lane_of(task) is None and isinstance(getattr(task, "lanes", None), str | list | tuple)
+        if is_misspelled and task.name not in _misspelled:
             _misspelled.add(task.name)
             logger.warning("lanes: task %s has lanes=…, which orders nothing: the option is lane=", task.name)
         cls = in_lanes(type(task))
