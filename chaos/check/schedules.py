@@ -19,9 +19,12 @@ ROUNDING_S = 0.002
 
 
 def lost(evidence: Evidence) -> list[Violation]:
-    """Occurrences that were fired, or had to be, and have sent no message."""
+    """Occurrences that were fired, or had to be, and have sent no message. A run that began after the calm may be cut
+    by a drill, which empties the database, or by the end.
+    """
     sent, fired = fired_at(evidence), _runs(evidence)
-    missing = {(name, due_s) for name, runs in fired.items() for due_s, _ in runs if due_s not in sent.get(name, ())}
+    judged = {(name, due) for name, runs in fired.items() for due, run in runs if run.start_s < evidence.calm_at_s}
+    missing = {(name, due_s) for name, due_s in judged if due_s not in sent.get(name, ())}
     for name, last_s in evidence.last_fired.items():
         first_s = min(sent.get(name, ()), default=last_s)
         expected = range(first_s, last_s + 1, EVERY_S) if name == ALL else [last_s]

@@ -32,7 +32,8 @@ def evidence(*runs: tuple[str, int, float], last: int = 16, unsent: tuple[str, i
             effects.append(Effect(at_s, 0, 0, run, fence, text=f"schedule {name} {due_s}"))
     found = vars(Story().evidence())
     others = runs_in(records, [], book.holds, 0.0)
-    return Evidence(**{**found, "others": others, "effects": effects, "book": book, "last_fired": {"all": last}})
+    found |= {"others": others, "effects": effects, "book": book, "last_fired": {"all": last}, "calm_at_s": 18.0}
+    return Evidence(**found)
 
 
 ALL = (("all", 12, 12.1), ("all", 14, 17.0), ("all", 16, 17.2))
@@ -70,6 +71,13 @@ def test_schedule_that_stopped_is_found() -> None:
     assert [str(each) for each in schedules.lost(Evidence(**{**found, "calm_at_s": 50.0}))] == [
         "the schedule all was not fired after 16"
     ]
+
+
+def test_a_run_after_the_calm_may_be_cut_by_a_drill() -> None:
+    after = ("all", 18, 18.1)
+    assert check(evidence(*ALL, after, unsent=("all", 18))).is_clean
+    # The last one that was fired before the drill has sent its message
+    assert schedules.lost(evidence(*ALL, after, unsent=("all", 18), last=18))
 
 
 def test_occurrence_that_came_twice_is_found() -> None:
