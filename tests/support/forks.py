@@ -49,16 +49,20 @@ def start(
     output: IO[bytes],
     imported: tuple[str, ...],
     errors: IO[bytes] | None = None,
+    given: IO[bytes] | None = None,
 ) -> Forked | subprocess.Popen[bytes]:
-    """Starts a process that leads a session of its own, with its stdout in `output`, and its stderr in `errors`, or
-    there too. `imported` are the modules that it has imported already if it is forked; `__main__` modules among them
-    can be its command.
+    """Starts a process that leads a session of its own, with its stdout in `output`, its stderr in `errors`, or there
+    too, and its stdin from `given`. `imported` are the modules that it has imported already if it is forked;
+    `__main__` modules among them can be its command, as a file of the directory can.
     """
-    if _can_fork(command, env, imported):
-        return Forked(command, directory, env, output, imported, errors or output)
-    return subprocess.Popen(
-        command, cwd=directory, env=env, stdout=output, stderr=errors or output, start_new_session=True
-    )
+    with open(os.devnull, "rb") as nothing:
+        files = (given or nothing, output, errors or output)
+        if _can_fork(command, directory, env, imported):
+            return Forked(command, directory, env, imported, files)
+        stdin, stdout, stderr = files
+        return subprocess.Popen(
+            command, cwd=directory, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True
+        )
 
 
 def run(
@@ -77,10 +81,11 @@ def run(
     return subprocess.CompletedProcess(command, code, *texts)
 
 
-def _can_fork(command: Sequence[str], env: Mapping[str, str], imported: tuple[str, ...]) -> bool:
+def _can_fork(command: Sequence[str], directory: Path, env: Mapping[str, str], imported: tuple[str, ...]) -> bool:
     if sys.platform != "linux" or tuple(command[:2]) != (sys.executable, "-m"):
         return False
-    if command[2] != "celery" and f"{command[2]}.__main__" not in imported:
+    is_known = command[2] == "celery" or f"{command[2]}.__main__" in imported
+    if not is_known and not (directory / f"{command[2]}.py").exists():
         return False
     return "eventlet" not in command and _early(env) == _early(STARTED_WITH)
 
@@ -109,16 +114,16 @@ class Forked:
         command: Sequence[str],
         directory: Path,
         env: Mapping[str, str],
-        output: IO[bytes],
         imported: tuple[str, ...],
-        errors: IO[bytes],
+        files: Sequence[IO[bytes]],
     ) -> None:
+        """`files`: of its stdin, its stdout and its stderr."""
         request = {"module": command[2], "arguments": list(command[3:]), "cwd": str(directory), "env": dict(env)}
         self.returncode: int | None = None
         self._watch, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            server, files = _server(imported, "gevent" in command), (theirs, output, errors)
-            socket.send_fds(server, [json.dumps(request).encode()], [each.fileno() for each in files])
+            server = _server(imported, "gevent" in command)
+            socket.send_fds(server, [json.dumps(request).encode()], [each.fileno() for each in (theirs, *files)])
         self.pid = int(self._watch.recv(100))
 
     def poll(self) -> int | None:
@@ -164,7 +169,7 @@ def _serve(control: Any) -> dict[str, Any] | None:
     """Returns a request in the process that is to execute it, and None when pytest has ended."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a watcher
     while True:
-        received, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES, 3)
+        received, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES, 4)
         if not received:
             return None
         if FORK() == 0:
@@ -175,13 +180,13 @@ def _serve(control: Any) -> dict[str, Any] | None:
             os.close(each)
 
 
-def _watched(request: dict[str, Any], watch_fd: int, *output_fds: int) -> dict[str, Any]:
+def _watched(request: dict[str, Any], watch_fd: int, *file_fds: int) -> dict[str, Any]:
     """Forks the process, in which this returns. The watcher reports its end, and keeps its process id until the test
     knows.
     """
     watch = SOCKET(fileno=watch_fd)
     if pid := FORK():
-        for each in output_fds:
+        for each in file_fds:
             os.close(each)  # otherwise a reader of the output would not see its end
         ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         assert ended
@@ -190,7 +195,7 @@ def _watched(request: dict[str, Any], watch_fd: int, *output_fds: int) -> dict[s
         os._exit(0)
     os.setsid()
     os.chdir(request["cwd"])
-    for target, each in enumerate(output_fds, 1):
+    for target, each in enumerate(file_fds):
         os.dup2(each, target)
         os.close(each)
     os.environ.clear()

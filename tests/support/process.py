@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import psutil
 
@@ -21,7 +22,7 @@ SHOWN_CHARACTERS = 20_000
 
 class Process:
     """A process that runs in `directory`, which holds no .env. Its stdout and stderr go to one file. Its environment
-    is `inherited` and `settings`. `imported`: see forks.py.
+    is `inherited` and `settings`. `imported`: see forks.py. `given` is what it reads from its stdin.
     """
 
     def __init__(
@@ -34,14 +35,17 @@ class Process:
         *,
         inherited: Mapping[str, str] = os.environ,
         imported: tuple[str, ...] = CELERY,
+        given: str = "",
     ) -> None:
         self.name = name
         self._secrets = secrets
         self._log_file = directory / f"{name}.log"
         defaults = {**python_environment(inherited), "NO_PROXY": "127.0.0.1"}
         env = {**inherited, **defaults, **{name: str(value) for name, value in settings.items()}}
-        with self._log_file.open("wb") as log:
-            self._process = start(command, directory, env, log, imported)
+        with self._log_file.open("wb") as log, TemporaryFile() as stdin:
+            stdin.write(given.encode())
+            stdin.seek(0)
+            self._process = start(command, directory, env, log, imported, given=stdin)
 
     @property
     def pid(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +13,14 @@ from kombu import Queue
 
 import celery_lanes
 from celery_lanes.embedded_server import free_port
-from tests.support import ROOT
+from tests.support import forks
 from tests.support.process import Process
+
+#: What their processes have imported if they are forked.
+IMPORTED = (
+    *(*forks.CELERY, "django.__main__", "django.core.servers.basehttp", "django.db.backends.sqlite3.base"),
+    *("django.db.models", "django.forms", "django.template.backends.django", "django.views.generic"),
+)
 
 CELERY_APP = """
 import os
@@ -49,16 +55,22 @@ def charge(self, order):
 class Shop:
     """`folder` is that of the project; `app` is its Celery app, in the process of the test."""
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, django: str = "") -> None:
+        """`django`: more lines for the settings of a Django project."""
         self.folder, self.port = folder, free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.app = Celery("shop", broker=url, set_as_current=False)
         celery_lanes.install(self.app)
         self.app.conf.task_queues = [Queue("orders", queue_arguments=celery_lanes.QUEUE_ARGUMENTS)]
+        self._running: list[Process] = []
+        if django:
+            self.run("django", "startproject", "shop", ".")
+            self.write("shop/settings.py", (folder / "shop/settings.py").read_text() + django)
         self.write("shop/__init__.py", "from shop.celery import app as celery_app\n")
         self.write("shop/celery.py", CELERY_APP.format(url=url))
         self.write("shop/tasks.py", TASKS)
-        self._running: list[Process] = []
+        if django:
+            self.run("manage", "migrate")
 
     def write(self, name: str, text: str) -> None:
         (self.folder / name).parent.mkdir(exist_ok=True)
@@ -67,7 +79,7 @@ class Shop:
     def start(self, name: str, *words: str, until: str, **settings: str) -> Process:
         """Start `python -m …`, and wait for a text of its log."""
         command = [sys.executable, "-m", *words]
-        process = Process(name, command, self.folder, {"PYTHONPATH": f"{ROOT}:{self.folder}", **settings})
+        process = Process(name, command, self.folder, settings, imported=IMPORTED)
         self._running.append(process)
         process.tells(until)
         return process
@@ -78,9 +90,7 @@ class Shop:
 
     def run(self, *words: str, code: int = 0) -> str:
         """The output of a command `python -m …`."""
-        ended = subprocess.run(
-            [sys.executable, "-m", *words], cwd=self.folder, capture_output=True, text=True, check=False, timeout=300
-        )
+        ended = forks.run([sys.executable, "-m", *words], self.folder, os.environ, IMPORTED)
         assert ended.returncode == code, ended.stdout + ended.stderr
         return ended.stdout + ended.stderr
 
@@ -100,8 +110,8 @@ class Shop:
 
 
 @contextmanager
-def shop(folder: Path, url: str) -> Iterator[Shop]:
-    made = Shop(folder, url)
+def shop(folder: Path, url: str, django: str = "") -> Iterator[Shop]:
+    made = Shop(folder, url, django)
     try:
         yield made
     finally:

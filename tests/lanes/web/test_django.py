@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -56,10 +54,7 @@ def orders(*numbers):
 @pytest.fixture(scope="module")
 def project(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     folder = tmp_path_factory.mktemp("project")
-    subprocess.run([sys.executable, "-m", "django", "startproject", "shop", "."], cwd=folder, check=True)
-    with shop(folder, server.url) as made:
-        made.write("shop/settings.py", (folder / "shop/settings.py").read_text() + SETTINGS)
-        made.run("manage", "migrate")
+    with shop(folder, server.url, SETTINGS) as made:
         in_shell(made, USERS)
         made.start("web", "manage", "runserver", f"{made.port}", "--noreload", until="Quit the server with")
         made.worker()

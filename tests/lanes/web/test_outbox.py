@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -28,6 +26,7 @@ from celery_lanes.protocol import connect, keys
 from celery_lanes.sqlalchemy import Outbox
 from tests.lanes.web.shop import Shop, shop
 from tests.support.databases import Database, Databases
+from tests.support.process import Process
 from tests.support.waiting import until
 
 # -- SQLAlchemy, in this process
@@ -394,15 +393,14 @@ def databases() -> Iterator[Databases]:
 class Orders(Shop):
     database: Database
 
-    def begin(self, code: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "manage.py", "shell", "--no-imports", "-c", BEGIN + code]
-        return subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    def begin(self, code: str) -> Process:
+        words = ("manage", "shell", "--no-imports", "-c", BEGIN + code)
+        return self.start(f"shell{len(self._running)}", *words, until="")
 
     def do(self, code: str, ends: int = 0) -> str:
         process = self.begin(code)
-        output, _ = process.communicate(timeout=300)
-        assert process.returncode == ends, output
-        return output
+        assert process.exit_code() == ends, process.log
+        return process.log
 
     def query(self, statement: str) -> Any:
         with closing(self.database.connect()) as database:
@@ -422,14 +420,10 @@ def orders(request: pytest.FixtureRequest, databases: Databases, server: Server,
     with connect(server.url) as client:
         client.flushall()
     database = databases.make(getattr(request, "param", "sqlite"), tmp_path)
-    subprocess.run([sys.executable, "-m", "django", "startproject", "shop", "."], cwd=tmp_path, check=True)
-    with shop(tmp_path, server.url) as made:
+    with shop(tmp_path, server.url, SETTINGS.format(database=database.of_django)) as made:
         made.__class__ = Orders
         assert isinstance(made, Orders)
         made.database = database
-        settings = SETTINGS.format(database=database.of_django)
-        made.write("shop/settings.py", (tmp_path / "shop/settings.py").read_text() + settings)
-        made.run("manage", "migrate")
         yield made
 
 
@@ -474,9 +468,8 @@ def test_processes_that_die_publish_each_task_once_and_in_order(orders: Orders) 
     for first in (0, 3):
         running = [orders.begin(ORDERS.format(seed=seed)) for seed in range(first, first + 3)]
         for process in running:
-            output, _ = process.communicate(timeout=300)
-            assert process.returncode in (0, -signal.SIGKILL), output
-            ends.append(process.returncode)
+            ends.append(process.exit_code())
+            assert ends[-1] in (0, -signal.SIGKILL), process.log
     assert -signal.SIGKILL in ends
     orders.run("manage", "lanes", "outbox", "--once")
     # Then every committed order has run once, in the order of the commits

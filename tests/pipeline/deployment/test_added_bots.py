@@ -21,7 +21,7 @@ from chatlanes.settings import load, secret_from
 from chatlanes.settings.bots import AddedBot
 from chatlanes.updates.added_bots import ADDED, CHANGES, Registry, new_key
 from tests.pipeline.conftest import MakePipeline
-from tests.support.outside import outside
+from tests.support.outside import IMPORTED, outside
 from tests.support.pipeline import Pipeline, message
 from tests.support.process import Process
 from tests.support.waiting import until
@@ -312,11 +312,9 @@ def command(deployment: Deployment, *arguments: str, token: str = "", **settings
 
 def chatlanes_command(deployment: Deployment, *arguments: str, given: str = "", **settings: str) -> Process:
     deployment._runs += 1
-    file = deployment.pipeline.directory / f"given{deployment._runs}"
-    file.write_text(given)
-    shell = ["sh", "-c", f'exec "$@" < {file}', "sh", sys.executable, "-m", "chatlanes", *arguments]
-    environment = {**deployment.environment, **settings}
-    made = Process(f"command{deployment._runs}", shell, deployment.pipeline.directory, environment, inherited=outside())
+    name, words = f"command{deployment._runs}", [sys.executable, "-m", "chatlanes", *arguments]
+    environment, folder = {**deployment.environment, **settings}, deployment.pipeline.directory
+    made = Process(name, words, folder, environment, inherited=outside(), imported=IMPORTED, given=given)
     deployment.pipeline._processes.append(made)
     return made
 
