@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from celery import Celery
+from kombu import Exchange, Queue
 
 import celery_lanes as lanes
 from celery_lanes.embedded_server import start_server
@@ -103,6 +104,21 @@ def test_a_batch_with_a_refused_message_is_not_sent(lab: Lab) -> None:
     with pytest.raises(lanes.PublishRefused):
         publish_both()
     assert lab.count("appended") == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"countdown": 60}])
+def test_an_id_with_a_control_character_is_refused(lab: Lab, options: dict[str, Any]) -> None:
+    headers = lanes.headers(["lane"])
+    with pytest.raises(lanes.PublishRefused, match="is not the id of a message"):
+        lab.app.tasks["run"].apply_async(queue=LANE_QUEUES[0], headers=headers, task_id="two\nlines", **options)
+    assert lab.client.keys("lanes:*") + lab.client.keys("orders.*") == []
+
+
+def test_a_fanout_exchange_refuses_a_message_with_lane_keys(lab: Lab) -> None:
+    everywhere = Queue("everywhere", Exchange("everywhere", "fanout"), queue_arguments=lanes.QUEUE_ARGUMENTS)
+    for queue in (everywhere, Queue("ordinary", Exchange("ordinary", "fanout"))):
+        with pytest.raises(lanes.PublishRefused, match="is a fanout exchange, and this message has lane keys"):
+            lab.app.tasks["run"].apply_async(queue=queue, headers=lanes.headers(["lane"]))
 
 
 def test_a_lane_key_with_a_control_character_is_refused(lab: Lab) -> None:
@@ -227,6 +243,7 @@ def test_an_app_with_another_transport_is_refused() -> None:
     [
         ("sentinel://127.0.0.1:1", "a sentinel:// URL needs the name of the master"),
         ("redis://127.0.0.1:1/shop", "'shop' is not a database of Redis: use a number"),
+        ("redis://127.0.0.1:1/0;redis://127.0.0.1:2/0", "several brokers are not supported"),
     ],
 )
 def test_a_worker_whose_broker_is_incomplete_says_so_in_one_sentence(tmp_path: Path, url: str, why: str) -> None:

@@ -247,6 +247,7 @@ def test_a_key_of_redis_that_is_no_queue_is_refused(app: Celery, said: Said) -> 
         ("memory://", "Redis URL must specify one of the following schemes"),
         ("redis://127.0.0.1:99999/0", "Port out of range 0-65535"),
         ("redis://127.0.0.1:1/abc", "'abc' is not a database of Redis: use a number"),
+        ("redis://127.0.0.1:1;redis://127.0.0.1:2", "several brokers are not supported: name one server"),
         ("sentinel://127.0.0.1:1", "a sentinel:// URL needs the name of the master that Sentinel watches"),
     ],
 )

@@ -6,6 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from celery import Celery
+from celery.bin.base import CLIContext
+from celery.bin.purge import purge
+from click.testing import CliRunner
 
 import celery_lanes as lanes
 from celery_lanes.protocol import NewMessage, envelope, keys, script
@@ -201,6 +205,26 @@ def test_celery_purge_buries(lab: Lab) -> None:
     lab.publish("m", ["lane"])
     assert lab.app.control.purge() == 1
     assert lab.dead() == ["m"]
+
+
+@pytest.mark.parametrize("words", [["-f"], ["-f", "-Q", "celery.lanes"]])
+def test_the_command_purge_buries(redis_url: str, words: list[str]) -> None:
+    def app() -> Celery:
+        made = Celery("shop", broker=redis_url, set_as_current=False)
+        lanes.install(made)
+
+        @made.task(name="charge", lane="customer:{customer}", shared=False)
+        def charge(customer: int) -> None: ...
+
+        return made
+
+    with app() as shop, app() as other:
+        for customer in (1, 1, 2):
+            shop.tasks["charge"].delay(customer)
+        # When it declares no queue, as in a process of its own
+        ended = CliRunner().invoke(purge, words, obj=CLIContext(other, True, None))
+        assert "Purged 3 messages" in ended.output
+        assert (shop.lanes.store.client.zcard(keys.DEAD), shop.lanes.store.pending()) == (3, 0)
 
 
 @needs_batches

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
 import pytest
 import redis
 import trustme
+from celery import Celery
 
+import celery_lanes as lanes
 from celery_lanes.embedded_server import Server
+from celery_lanes.protocol import connect_like
 from tests.lanes.conftest import POOLS
 from tests.support.lab import LabMaker, numbered
 from tests.support.tls import authority, make_authority, tls_server
@@ -61,3 +65,13 @@ def test_a_certificate_of_another_host_is_refused(
     worker = other.worker("solo", is_awaited=False)
     worker.tells("Hostname mismatch")
     assert lab.state_of("m") == "ready"
+
+
+def test_a_redis_url_with_broker_use_ssl_is_one_of_tls(tls_server: Server, authority: tuple[trustme.CA, Path]) -> None:
+    with Celery("shop", broker=tls_server.url.replace("rediss:", "redis:"), set_as_current=False) as app:
+        lanes.install(app)
+        app.conf.broker_use_ssl = {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_ca_certs": str(authority[1])}
+        with connect_like(app.connection_for_write()) as client:
+            client.flushall()
+        app.send_task("run", headers=lanes.headers(["lane"]), queue="celery.lanes")
+        assert app.lanes.store.pending() == 1

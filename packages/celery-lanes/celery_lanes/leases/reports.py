@@ -98,11 +98,15 @@ class ReportChannel:
 
 
 def line_of(what: str, tag: str) -> bytes:
+    if "\n" in tag or "\\" in tag:  # an older publisher accepted any id
+        tag = tag.encode("unicode_escape").decode()
     return f"{what}{tag} {clock.now_s():.6f}\n".encode()
 
 
 def report_of(line: str) -> Report:
     tag, _, at_s = line[1:].rpartition(" ")
+    if "\\" in tag:
+        tag = tag.encode().decode("unicode_escape")
     return Report(line[:1], tag, float(at_s))
 
 

@@ -77,6 +77,8 @@ def connect(
         url = "unix://" + re.sub("([?&])virtual_host=/?", r"\1db=", url.removeprefix("redis+socket://"))
         del options["socket_keepalive"]
     elif not url.startswith("unix://"):
+        if ssl is not None:
+            url = re.sub("^redis:", "rediss:", url)
         _database(urlsplit(url).path)  # redis-py would use database 0 instead of one that is not a number
     return client_class.from_url(url, **options, **(ssl or {}))
 
@@ -85,6 +87,8 @@ def connect_like(connection: Any, timeout_s: float = 5.0) -> Redis:
     """A client for the server of a kombu connection."""
     ssl = connection.ssl if isinstance(connection.ssl, Mapping) else None
     urls = [*connection.alt] or [connection.as_uri(include_password=True)]
+    if len(urls) > 1 and not urls[0].startswith("sentinel://"):
+        raise ValueError("several brokers are not supported: name one server, or use Sentinel")
     options = connection.transport_options
     return connect(
         ";".join(urls),

@@ -349,6 +349,7 @@ def _join_fields(*fields: str | bytes) -> bytes:
 
 def append_row(message: NewMessage) -> tuple[Argument, ...]:
     """The arguments of a message for append.lua. Raises PublishRefused."""
+    check_id(message.id)
     lanes = joined_lanes(message.lanes)
     check_limits(message.lanes, message.group, message.rate)
     scope, number = ("", "") if message.once is None else check_once(message.once)
@@ -356,6 +357,12 @@ def append_row(message: NewMessage) -> tuple[Argument, ...]:
     stored, group = _grouped(message)
     flags = int(message.after_run), 1 if message.stops else 0 if message.stoppable else 2
     return message.id, message.queue, stored, scope, number, problem, group, *flags, _rate(message.rate), lanes
+
+
+def check_id(message_id: str) -> None:
+    """Raises PublishRefused for an id with control characters."""
+    if _CONTROL.search(str(message_id)):
+        raise PublishRefused(f"{message_id!r:.100} is not the id of a message: use a text without control characters")
 
 
 def check_lanes(lanes: Any) -> None:

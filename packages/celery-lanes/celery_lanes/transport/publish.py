@@ -163,6 +163,15 @@ def check_ordinary(queue: str, message: dict[str, Any]) -> None:
         )
 
 
+def check_fanout(exchange: str, message: dict[str, Any]) -> None:
+    """Raises PublishRefused for a message with lane keys, which every worker would run, without order."""
+    if envelope.LANE_KEYS in (message.get("headers") or {}):
+        raise PublishRefused(
+            f"{exchange!r} is a fanout exchange, and this message has lane keys. Publish it to a lane queue: without "
+            "its exchange, or to one of type direct"
+        )
+
+
 def row(queue: str, message: dict[str, Any]) -> NewMessage:
     """The row to append for a message, without its eta. Raises PublishRefused if it has no lane keys, or lane headers
     that a worker could not lease, or a group or `stops` and an eta, or a group and a limit.

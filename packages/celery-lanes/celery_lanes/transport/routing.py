@@ -175,6 +175,11 @@ class LaneQueues(Queues):
         """The queue for lanes, if a worker that reads all queues may not know it yet."""
         return self.add_own() if self._consume_from is None else None
 
+    def keys(self) -> Any:
+        """Called by `celery purge`."""
+        self.missed()
+        return super().keys()
+
 
 def _lanes(app: Celery) -> Iterator[Any]:
     """The lanes of the app's tasks and routes; a function of task_routes may return one."""

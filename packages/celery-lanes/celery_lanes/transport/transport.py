@@ -170,7 +170,8 @@ class LaneChannelMixin(_StockChannel):
             raise
 
     def _put_fanout(self, exchange: str, message: dict[str, Any], routing_key: str, **kwargs: Any) -> None:
-        """Like kombu's, but keeps the number of receivers."""
+        """Like kombu's, but keeps the number of receivers. Raises PublishRefused for a message with lane keys."""
+        publish.check_fanout(exchange, message)
         if kwargs.get("_publish_batch") is not None:
             super()._put_fanout(exchange, message, routing_key, **kwargs)
             return
@@ -182,9 +183,14 @@ class LaneChannelMixin(_StockChannel):
     # -- queues as a whole
 
     def _purge(self, queue: str) -> int:
-        if self._is_lane_queue(queue):
+        if self._is_lane_queue(queue) or self._has_ready_message(queue):
             return self.store.purge(queue)
         return int(super()._purge(queue))
+
+    def _has_ready_message(self, queue: str) -> bool:
+        """True: it is a lane queue, although nobody has declared it here, as in `celery purge`."""
+        entry: Any = self.store.client.lindex(queue, -1)
+        return entry is not None and bool(self.store.client.exists(keys.MESSAGE.encode() + entry))
 
     def _delete(self, queue: str, *args: Any, **kwargs: Any) -> None:
         if self._is_lane_queue(queue):
