@@ -17,8 +17,6 @@ from chatlanes.bot.stored import SESSION, Stored
 from chatlanes.broadcasts import Broadcasts, Call, RecipientsError, checked_rate, feed_again, is_chat_id
 from chatlanes.settings import Settings
 from chatlanes.settings.imports import BotImportError, import_object
-from chatlanes.telegram.client import prepare
-from chatlanes.telegram.methods import check_method, check_parameters
 
 #: `ctx.broadcast` for a larger number of chats would hold up the handler; the command reads a file of any length.
 MOST_RECIPIENTS = 1_000_000
@@ -75,10 +73,7 @@ def _call(method: str | None, handler: str | None, params: dict[str, Any]) -> Ca
     if handler:
         import_object("handler", handler, BotImportError)
         return Call(handler=handler)
-    check_method(str(method))
-    check_parameters(str(method), {"chat_id", *params})
-    prepare(str(method), {"chat_id": 1, **params})
-    return Call(str(method), params)
+    return Call.of_method(str(method), params)
 
 
 #: The owner of a session begins with a chat, or with a user, whose private chat has the same id.

@@ -23,6 +23,8 @@ from chatlanes.broadcasts import keys
 from chatlanes.broadcasts.reasons import DESCRIBED, NOT_REACHED, Reason
 from chatlanes.broadcasts.recipients import CHUNK, pack
 from chatlanes.logs.foreign_text import visible
+from chatlanes.telegram.client import prepare
+from chatlanes.telegram.methods import check_method, check_parameters
 
 #: The longest description of a refusal that is kept.
 LONGEST_DETAIL = 120
@@ -41,6 +43,16 @@ class Call:
     method: str = ""
     params: dict[str, Any] = field(default_factory=dict)
     handler: str = ""
+
+    @classmethod
+    def of_method(cls, method: str, params: dict[str, Any]) -> Call:
+        """Raises TypeError or ValueError for a call that no chat could get."""
+        if "chat_id" in params:
+            raise ValueError(f"chat_id={params['chat_id']!r:.80}: leave it out; each chat gets the call with its own")
+        check_method(method)
+        check_parameters(method, {"chat_id", *params})
+        prepare(method, {"chat_id": 1, **params})
+        return cls(method, params)
 
     @property
     def name(self) -> str:

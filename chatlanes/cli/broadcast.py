@@ -37,8 +37,6 @@ from chatlanes.broadcasts import (
 from chatlanes.cli.context import BotContext
 from chatlanes.settings import Settings
 from chatlanes.settings.imports import BotImportError
-from chatlanes.telegram.client import prepare
-from chatlanes.telegram.methods import check_method, check_parameters
 from chatlanes.updates.added_bots import NotOpenedError, added_bot
 
 #: The time over which the rate is measured.
@@ -298,12 +296,9 @@ def _call(settings: Settings, given: dict[str, Any]) -> Call:
     if given["method"] == "sendMessage" and not str(params.get("text", "")).strip():
         raise CommandError("sendMessage has no text: give --text-file FILE or --param text=Hello")
     try:
-        check_method(given["method"])
-        check_parameters(given["method"], {"chat_id", *params})
-        prepare(given["method"], {"chat_id": 1, **params})
+        return Call.of_method(given["method"], params)
     except (TypeError, ValueError) as error:
         raise CommandError(str(error)) from None
-    return Call(given["method"], params)
 
 
 def text_of(file: TextIO) -> str:

@@ -100,14 +100,19 @@ class Recipient:
 
     def __call__(self, ctx: Context) -> None:
         state, call = self._read()
-        # An earlier run may have made the call: then this one finds out, whatever the state is.
-        is_first = self._delivery.attempt == 1 and not self._delivery.died
-        if call is None or (state == "cancelled" and is_first):
+        if call is None or (state == "cancelled" and not self._may_have_called(ctx)):
             self._ended(Reason.DROPPED)
-        elif state == "paused" and is_first:
+        elif state == "paused" and not self._may_have_called(ctx):
             self._writes += self._broadcasts.returned(self._id, self._number, self._chat)
         else:
             self._run(call, ctx)
+
+    def _may_have_called(self, ctx: Context) -> bool:
+        """True if an earlier run may have made a call: then this one finds out, whatever the state is."""
+        if self._delivery.attempt > 1 or self._delivery.died:
+            return True
+        # A run that was put back, after a 429 for example, is no attempt
+        return isinstance(ctx.api, Calls) and ctx.api.journal is not None and bool(ctx.api.journal.known(""))
 
     def end_after(self, error: Exception) -> None:
         """Called when a run has failed. After the last attempt, the message is settled with a result instead of buried,
@@ -122,7 +127,7 @@ class Recipient:
         if call.handler:
             ending = run_once(self._served, ctx, lambda: handler_of(call.handler, self._served)(ctx))
         else:
-            params = {"chat_id": self._chat, **call.params}
+            params = {**call.params, "chat_id": self._chat}
             ending = run_once(self._served, ctx, lambda: ctx.call(call.method, **params))
         self._ended(ending.reason, ending.detail)
 

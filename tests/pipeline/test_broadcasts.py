@@ -191,6 +191,25 @@ def test_a_429_slows_a_broadcast_and_loses_nothing(make_pipeline: MakePipeline) 
     assert int(pipeline.redis.hget(f"broadcast:{BOT_ID}:b1", "slow") or 0) >= 1
 
 
+@pytest.mark.parametrize("state", ["paused", "cancelled"])
+def test_a_parked_run_that_has_made_a_call_is_run_to_its_end(make_pipeline: MakePipeline, state: str) -> None:
+    # Given a handler whose first call was made, and whose second one was refused with 429
+    pipeline = make_pipeline(FLOOD_WAIT=0)
+    pipeline.worker("threads", 4)
+    pipeline.simulator.fault(chat_id=31, method="sendChatAction", status=429, retry_after=3, times=1)
+    broadcast = Broadcast(pipeline, [31], Call(handler="tests.support.bots:greet_and_type"))
+    until(lambda: pipeline.count("parked"))
+    # When the broadcast is stopped
+    assert broadcast.broadcasts.set_state("b1", state, only_from=("running",))
+    until(lambda: broadcast.now.pending == 0)
+    # Then the chat has both calls, once, and counts as reached
+    assert broadcast.now.counts == {"sent": 1}
+    assert [call["method"] for call in pipeline.simulator.calls() if call["ok"]] == [
+        "sendMessage",
+        "sendChatAction",
+    ]
+
+
 def test_a_call_in_flight_at_a_kill_is_uncertain(make_pipeline: MakePipeline) -> None:
     # Given a worker, and calls for 5 and 6 that take long; the one for 5 takes effect
     pipeline = make_pipeline(LEASE_SECONDS=2)
@@ -270,6 +289,12 @@ def test_the_command_refuses_what_cannot_work(make_pipeline: MakePipeline, tmp_p
         ("--sessions", *says_hi, "--rate", "100"): "a rate of 100 per second must be paid",
         ("--sessions", "--handler", "tests.support.bots:nothing"): "tests.support.bots has no nothing",
         ("--sessions", "--method", "sendMessage"): "sendMessage has no text",
+        (
+            "--sessions",
+            *says_hi,
+            "--param",
+            "chat_id=9",
+        ): "chat_id=9: leave it out; each chat gets the call with its own",
         ("--sessions", "--method", "send message"): "send message is not a method of the Bot API",
         ("--sessions", *says_hi, "--handler", "tests.support.bots:greet"): "choose the action for each chat",
     }.items():

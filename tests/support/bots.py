@@ -311,6 +311,11 @@ def greet(ctx: Context) -> None:
     ctx.call("sendMessage", chat_id=ctx.chat_id, text="hi")
 
 
+def greet_and_type(ctx: Context) -> None:
+    ctx.call("sendMessage", chat_id=ctx.chat_id, text="hi")
+    ctx.call("sendChatAction", chat_id=ctx.chat_id, action="typing")
+
+
 def start_broadcast(ctx: Context) -> None:
     if "broadcasts:" not in ctx.text:
         handle(ctx)
