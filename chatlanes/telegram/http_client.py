@@ -29,6 +29,7 @@ from urllib.parse import urlsplit
 import certifi
 import requests
 from requests.adapters import HTTPAdapter
+from requests.exceptions import InvalidSchema, ProxyError
 from requests.utils import get_environ_proxies
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 from urllib3.util.ssl_ import create_urllib3_context
@@ -187,6 +188,10 @@ def _no_answer(error: Exception, *, is_sent: bool) -> NoResponseError:
         return NoResponseError("no answer in time" if is_sent else "no connection in time", is_sent=is_sent)
     inner = causes[-1]
     reason = (inner.strerror if isinstance(inner, OSError) else None) or str(inner) or type(inner).__name__
+    if any(isinstance(cause, InvalidSchema) for cause in causes):
+        reason = "HTTPS_PROXY is a SOCKS proxy: pip install pysocks"
+    elif any(isinstance(cause, ProxyError) for cause in causes):
+        reason = f"the proxy of HTTPS_PROXY: {reason}"
     return NoResponseError(f"no answer ({one_line(reason, LONGEST_REASON)})", is_sent=is_sent)
 
 

@@ -126,6 +126,7 @@ def test_wrong_use_is_refused() -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"unrelated": "drop"}, "unrelated='drop': use 'pass' or 'remind'"),
         ({"buttons": "Yes"}, "buttons='Yes': use a list of texts"),
+        ({"buttons": None}, "buttons=None: use a list of texts"),
         (
             {"buttons": ["No", "/yes"]},
             "a text that begins with / is a command, which is not an answer",
@@ -133,6 +134,7 @@ def test_wrong_use_is_refused() -> None:
         ({"buttons": ["Yes"], "reply_markup": {}}, "give buttons or a reply_markup, not both"),
         ({"timeout": 0}, "timeout=0: use seconds above 0, at most 2592000"),
         ({"timeout": 2592001}, "timeout=2592001: use seconds above 0, at most 2592000"),
+        ({"timeout": True}, "timeout=True: use seconds above 0, at most 2592000"),
         ({"timeout": None}, "timeout=None: use seconds above 0, at most 2592000"),
     ]
     for params, why in wrong:

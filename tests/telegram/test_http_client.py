@@ -419,7 +419,7 @@ def test_unreachable_server_behind_a_proxy_is_not_uncertain(
     ("variable", "value", "reason"),
     [
         ("REQUESTS_CA_BUNDLE", "/nowhere/ca.pem", "REQUESTS_CA_BUNDLE=/nowhere/ca.pem: no such file"),
-        ("HTTPS_PROXY", "socks5h://127.0.0.1:1", "Missing dependencies for SOCKS support."),
+        ("HTTPS_PROXY", "socks5h://127.0.0.1:1", "HTTPS_PROXY is a SOCKS proxy: pip install pysocks"),
     ],
 )
 def test_unusable_setting_is_reported(monkeypatch: pytest.MonkeyPatch, variable: str, value: str, reason: str) -> None:

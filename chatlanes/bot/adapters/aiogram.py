@@ -215,7 +215,11 @@ class UpdateStorage(BaseStorage):
         return storage.load(await self._fetched(key), _name(key, part))
 
     async def _keep(self, key: StorageKey, part: str, value: Any) -> None:
-        storage.keep(await self._fetched(key), _name(key, part), value)
+        place = await self._fetched(key)
+        storage.keep(place, _name(key, part), value)
+        other = _name(key, "data" if part == "state" else "state")
+        if storage.expires() and (found := storage.load(place, other)) is not None:
+            storage.keep(place, other, found)
 
     def read_ahead(self, ctx: Context) -> None:
         """Fetch the state and data that the dispatcher will probably read."""

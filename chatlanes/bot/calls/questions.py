@@ -233,13 +233,14 @@ def _check(buttons: Sequence[str], timeout_s: float, unrelated: str, params: dic
     """Raises ValueError."""
     if unrelated not in ("pass", "remind"):
         raise ValueError(f"unrelated={unrelated!r}: use 'pass' or 'remind'")
-    if isinstance(buttons, str) or not all(isinstance(each, str) and each for each in buttons):
+    if not isinstance(buttons, list | tuple) or not all(isinstance(each, str) and each for each in buttons):
         raise ValueError(f"buttons={buttons!r:.100}: use a list of texts")
     if commands := [each for each in buttons if each.startswith("/")]:
         raise ValueError(f"buttons={commands!r:.100}: a text that begins with / is a command, which is not an answer")
     if buttons and "reply_markup" in params:
         raise ValueError("ctx.ask: give buttons or a reply_markup, not both")
-    if not isinstance(timeout_s, int | float) or not 0 < timeout_s <= LONGEST_S:
+    is_number = isinstance(timeout_s, int | float) and not isinstance(timeout_s, bool)
+    if not is_number or not 0 < timeout_s <= LONGEST_S:
         raise ValueError(f"timeout={timeout_s!r}: use seconds above 0, at most {LONGEST_S:.0f} (30 days)")
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from functools import cache
@@ -34,6 +34,9 @@ from chatlanes.bot.timers import Timers
 log = logging.getLogger(__name__)
 
 AnyApplication = Application[Any, Any, Any, Any, Any, Any]
+
+#: A timer fires after its time if no worker runs: the conversation is kept for it.
+TIMER_IS_LATE_S = 24 * 3600
 
 
 class Conversation(NamedTuple):
@@ -110,6 +113,7 @@ class Data:
     """
 
     ttl_s: float | None = None
+    at_least_s = 0.0
     has_moved = False
 
     def __init__(self, of_all: Any, number: int, name: str, *places: storage.Place) -> None:
@@ -166,6 +170,12 @@ class Position:
     def ttl_s(self) -> float | None:
         """With a timer, the timer ends the conversation."""
         return None if self._conversation.has_timer else self._conversation.timeout_s
+
+    @property
+    def at_least_s(self) -> float:
+        """A timer finds it, even if SESSION_TTL is shorter and no worker runs for a while."""
+        timeout_s = self._conversation.timeout_s
+        return timeout_s + TIMER_IS_LATE_S if timeout_s is not None and self._conversation.has_timer else 0.0
 
     @property
     def value(self) -> Any:
@@ -318,16 +328,19 @@ async def _read(slots: Iterable[Slot]) -> dict[str, str]:
     return {each.name: storage_json.text(each.value, each.name) for each in slots}
 
 
-def _keep(slots: Iterable[Slot], before: Mapping[str, str]) -> None:
+def _keep(slots: Sequence[Slot], before: Mapping[str, str]) -> None:
     """Stage changed values. Raises TypeError for a value that cannot be encoded, and UnsafeKeyError for a key that
     another update could write.
     """
     for each in slots:
         if isinstance(each, Position):
             each.set_timer()
-        is_renewed = each.has_moved and each.value is not None
-        if is_renewed or storage_json.text(each.value, each.name) != before[each.name]:
-            storage.keep(each.place, each.name, each.value, each.ttl_s)
+    changed = {each.name for each in slots if storage_json.text(each.value, each.name) != before[each.name]}
+    has_acted = bool(changed) or any(each.has_moved for each in slots)
+    for each in slots:
+        is_renewed = each.has_moved or (has_acted and each.ttl_s is None and storage.expires())
+        if each.name in changed or (is_renewed and each.value is not None):
+            storage.keep(each.place, each.name, each.value, each.ttl_s, each.at_least_s)
 
 
 def _names_in(bot_data: object) -> set[str]:
