@@ -3,6 +3,7 @@
 Importing it reads no settings and opens no connection. An invalid setting ends the command with one sentence.
 """
 
+import os
 import sys
 from contextlib import suppress
 from functools import cache
@@ -16,6 +17,7 @@ from redis.exceptions import RedisError
 import celery_lanes as lanes
 from chatlanes import traces
 from chatlanes.logs.process import give_up, warn_of_settings
+from chatlanes.settings.spelling import CHECKED
 from chatlanes.tasks import flower
 from chatlanes.tasks.settings import ORDINARY_QUEUE, broadcast_queues, celery_options, express_queues, settings
 from chatlanes.updates.deployments import ForeignDeployment, Presence
@@ -111,6 +113,13 @@ def read_further_queues(instance: Any, **_: Any) -> None:
     for name, others in [*express_queues(settings()).items(), *broadcast_queues(settings()).items()]:
         if name not in instance.excluded_queues and not set(others).isdisjoint(queues.consume_from):
             queues.select_add(queues[name])
+
+
+@signals.celeryd_after_setup.connect(weak=False)
+def warn_of_demo(**_: Any) -> None:
+    now = settings()
+    if now.bot_token and "bot" not in now.model_fields_set and CHECKED not in os.environ:
+        logger.warning("BOT is not set: this worker runs a demo, which repeats each message. Set BOT=mybot:handle")
 
 
 @signals.worker_init.connect(weak=False)

@@ -114,7 +114,9 @@ def test_missing_or_wrong_password_is_reported(cli: Cli, tmp_path: Path) -> None
         ({"w1": {}}, [(True, "w1 holds 3 updates for 4 slots")]),
         (
             {"w1": {"scripts": "old"}},
-            [(False, "w1 holds 3 updates for 4 slots, but runs another version of the scripts")],
+            [
+                (False, "w1 holds 3 updates for 4 slots, but has other scripts: restart it, or give its app another"),
+            ],
         ),
         (
             {"w1": {"queues": ["a"]}, "w2": {"queues": ["c"]}},

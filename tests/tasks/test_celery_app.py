@@ -11,6 +11,7 @@ import pytest
 
 from tests.support import ROOT, forks
 from tests.support.outside import IMPORTED, outside
+from tests.support.process import Process
 
 pytestmark = pytest.mark.slow
 
@@ -80,6 +81,16 @@ def test_invalid_setting_ends_each_command_with_a_sentence(
     assert ended.stderr.startswith(sentence)
     assert len(ended.stderr.splitlines()) == 1
     assert "SECRET" not in ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize(("settings", "is_warned"), [({}, True), ({"BOT": "chatlanes.demo.echo:handle"}, False)])
+def test_a_worker_without_a_bot_warns_of_its_demo(tmp_path: Path, settings: dict[str, str], is_warned: bool) -> None:
+    command, server = [sys.executable, *CELERY, "worker", "-P", "solo"], {"REDIS_URL": "redis://127.0.0.1:1/0"}
+    given = {"BOT_TOKEN": "1:x", **server, **settings}
+    worker = Process("worker", command, tmp_path, given, inherited=outside(), imported=IMPORTED)
+    worker.tells("Cannot connect to redis")
+    worker.end()
+    assert ("BOT is not set: this worker runs a demo" in worker.log) == is_warned
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,9 @@ def of_worker_answers(
         read |= set(answer["queues"])
         holds = f"{name} holds {answer['holding']} {words.message}s for {answer['slots']} slots"
         if answer["scripts"] != ours:
-            yield Finding(False, "worker", f"{holds}, but runs another version of the scripts: restart it")
+            yield Finding(
+                False, "worker", f"{holds}, but has other scripts: restart it, or give its app another database"
+            )
         else:
             yield Finding(True, "worker", holds)
     unread = [queue for queue in queues if queue not in read]
