@@ -5,6 +5,7 @@ docs/comparison.md from it, between `<!-- referee: NAME -->` and `<!-- /referee 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
@@ -36,6 +37,8 @@ PART = ("at", "commit", "command", "machine", "load", "lease_s")
 
 def main(arguments: Sequence[str], root: Path = ROOT) -> None:
     store = root / DATA
+    if missing := [each for each in arguments if not Path(each).exists()]:
+        sys.exit(f"there is no {missing[0]}: run `make referee` first, or name the file of its --json")
     if arguments:
         document = merged([orjson.loads(Path(file).read_bytes()) for file in arguments])
         store.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")

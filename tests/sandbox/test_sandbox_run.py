@@ -91,6 +91,7 @@ def handle(ctx):
 """
 
 
+@pytest.mark.exhaustive
 def test_at_the_end_running_updates_finish(sandbox: Callable[..., SandboxProcess], tmp_path: Path) -> None:
     # Given a handler in the middle of its work
     (tmp_path / "slow_bot.py").write_text(SLOW_BOT)

@@ -100,6 +100,7 @@ class Staff(requests.Session):
         return answer.text
 
 
+@pytest.mark.exhaustive
 def test_a_person_repairs_lanes_in_a_browser(web: Shop) -> None:
     complaints: list[str] = []
     # Given a paused lane, two dead letters, and a timer
