@@ -13,7 +13,7 @@ from tests.lanes.worker.second_death import GATE
 from tests.support.history import check_once_each, ids
 from tests.support.lab import Lab, LabMaker, batch, numbered
 from tests.support.lab_app import FAST
-from tests.support.waiting import until
+from tests.support.waiting import WITHIN_S, until
 
 #: Leases that expire soon, and leases that do not expire during a test.
 SHORT, ENDLESS = {"lease_seconds": 1}, {"lease_seconds": 3600}
@@ -120,6 +120,7 @@ def test_a_child_that_dies_while_another_is_cleaned_up_is_a_death(
     os.kill(max(worker.children()), signal.SIGSTOP)
     lab.publish("b", ["b"], gate="open")
     worker.tells("Task run[b] received")
+    assert lab.app.control.ping(timeout=WITHIN_S, limit=1)  # its loop has then written the message to the child
     # When the first one dies, and then the second one, which has just begun
     lab.open(GATE)
     os.kill(first, signal.SIGKILL)
