@@ -777,3 +777,71 @@ IN_PYTHON = (
 )
 
 CHANGES = (*IN_LUA, *IN_PYTHON)
+
+#: Why a simulated run with the specification (`--conformance`) does not notice changes that tests do.
+UNNOTICED = {
+    "the specification has no modes": (
+        "a message gets the mode of its second lane",
+        "messages of a lane with the mode queue are collected",
+    ),
+    "the specification has no rates of appends": (
+        "a dropped message counts in its rate",
+        "a rate waits for a clock that was set back",
+        "each message over its rate is marked",
+        "a message over its rate ends a run",
+        "a message makes the one before it due before its turn",
+    ),
+    "the simulation pauses no limit": (
+        "a permit of a paused limit is given",
+        "a resumed limit is not continued",
+    ),
+    "which of several lanes comes first is not specified": (
+        "messages that are given back together are handed out in reverse",
+        "the youngest gets the permit",
+        "permits are given in any order of their limits",
+        "a returned message goes to the end of its queue",
+        "ready messages of a queue are in the opposite order",
+    ),
+    "the specification counts no failures, waiting messages, permits that repair finds, or room of a worker": (
+        "a failure is not counted",
+        "a park counts as a failure",
+        "a settled message stays pending",
+        "a buried message stays pending",
+        "the permit of a message that does not run stays taken",
+        "a turn hands out one message too many",
+    ),
+    "outcomes of calls and notes are not specified": (
+        "a call that is in doubt is made again",
+        "a recorded call is made again",
+        "a note is not deleted",
+        "a message has no note",
+    ),
+    "when a lease ends, a rate allows the next message, or a worker wakes is not specified": (
+        "a lease is half as long",
+        "a renewal is half as long",
+        "the pace is counted from the end of a run",
+        "a fence from the future is the time of a start",
+        "an appended message does not wait for the rate",
+        "the second of two rates is not kept",
+        "no worker is woken",
+    ),
+    "a fence is the clock, which moves on between two leases of a run of the simulation": ("a fence does not grow",),
+    "the simulation has no guard of a poller that is old": ("an append with an old guard adds",),
+    "neither two runs of 3,000 steps nor the specification shows a difference": (
+        "an unstoppable message is stopped",
+        "a message joins a stopped group",
+        "a stopped message that waits for a permit stays there",
+        "a run takes what another queue has",
+        "a run takes what was leased before",
+        "a message that is taken is also the next run",
+        "a take whose answer was lost takes another message",
+        "what is given back goes behind the messages that follow",
+        "what a replayed message gives back goes in front of it",
+        "a message that was leased before is gathered",
+        "a message that does not follow directly is gathered",
+        "a message that is not leased is held",
+        "a suspect runs beside others",
+        "a message in another state is handed out",
+        "a renewal reports kept leases as lost",
+    ),
+}

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from tests.mutants.__main__ import noticed_by
-from tests.mutants.changes import CHANGES, Change
+from tests.mutants.__main__ import noticed_by, simulated_changes
+from tests.mutants.changes import CHANGES, UNNOTICED, Change
 from tests.support import ROOT
 
 
@@ -24,3 +24,9 @@ def test_there_are_enough_changes() -> None:
 
 def test_each_change_was_noticed_by_a_test() -> None:
     assert set(noticed_by()) == {change.name for change in CHANGES}
+
+
+def test_what_a_simulated_run_does_not_notice_is_explained_once() -> None:
+    names = [name for names in UNNOTICED.values() for name in names]
+    assert len(set(names)) == len(names)
+    assert set(names) <= {change.name for change in simulated_changes()}

@@ -33,7 +33,7 @@ def test_workflows_run_commands_of_the_makefile() -> None:
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([\w-]+):", makefile, re.MULTILINE))
     written = "".join(path.read_text() for path in WORKFLOWS)
-    named = set(re.findall(r"(?:run: |\[|, )'?make ([a-z][a-z-]+)", written)) | set(
+    named = set(re.findall(r"(?:run: |\[|- |, )'?make ([a-z][a-z-]+)", written)) | set(
         re.findall(r"target: ([\w-]+)", written)
     )
     assert named >= {"chaos", "dist", "mutants", "test-all", "test-core", "test-oldest", "test-quick"}
