@@ -117,6 +117,7 @@ def read_further_queues(instance: Any, **_: Any) -> None:
 
 @signals.celeryd_after_setup.connect(weak=False)
 def warn_of_demo(**_: Any) -> None:
+    """The sandbox runs the demo on purpose, and sets CHECKED."""
     now = settings()
     if now.bot_token and "bot" not in now.model_fields_set and CHECKED not in os.environ:
         logger.warning("BOT is not set: this worker runs a demo, which repeats each message. Set BOT=mybot:handle")

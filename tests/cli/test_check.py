@@ -115,7 +115,11 @@ def test_missing_or_wrong_password_is_reported(cli: Cli, tmp_path: Path) -> None
         (
             {"w1": {"scripts": "old"}},
             [
-                (False, "w1 holds 3 updates for 4 slots, but has other scripts: restart it, or give its app another"),
+                (
+                    False,
+                    "w1 holds 3 updates for 4 slots, but has other scripts: restart it, or give its app another "
+                    "database",
+                ),
             ],
         ),
         (

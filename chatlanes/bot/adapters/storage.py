@@ -73,8 +73,8 @@ def load(place: Place, name: str) -> Any:
 
 
 def keep(place: Place, name: str, value: Any, ttl_s: float | None = None, at_least_s: float = 0.0) -> None:
-    """Store a value for `ttl_s` or SESSION_TTL, whichever is shorter, but `at_least_s`; None deletes it. Raises
-    TypeError for a value that cannot be encoded, and the same as `load`.
+    """Store a value for `ttl_s` or SESSION_TTL, whichever is shorter, and for `at_least_s`; None deletes it.
+    Raises TypeError for a value that cannot be encoded, and the same as `load`.
     """
     ctx = current()
     limits = [max(limit_s, at_least_s) for limit_s in (ttl_s, ctx.session_plan.ttl_s) if limit_s is not None]

@@ -36,8 +36,8 @@ def times(pipeline: Pipeline) -> dict[str, int]:
 
 
 def ticks(pipeline: Pipeline) -> list[int]:
-    """When each run of "ticking" was due, in ms. A run that is repeated after a kill counts once."""
-    return list(dict.fromkeys(int(text.removeprefix("tick ")) for text in texts(pipeline, 7)))
+    """When each run of "ticking" was due, in ms."""
+    return [int(text.removeprefix("tick ")) for text in texts(pipeline, 7)]
 
 
 def test_the_timer_example(make_pipeline: MakePipeline) -> None:
@@ -118,9 +118,12 @@ def test_an_outage_is_followed_by_one_late_run(make_pipeline: MakePipeline) -> N
     [due_ms] = [at_ms for name, at_ms in times(pipeline).items() if re.fullmatch(r"\w+ next", name)]
     until(lambda: pipeline.redis.time()[0] * 1000 > due_ms + 3000)
     pipeline.worker("threads", 2)
-    # Then one run is late, and the others keep to the plan. The kill may have interrupted a run, which is repeated
+    # Then one run is late, and the others keep to the plan. Only the run that the kill interrupted may come twice
     until(lambda: due_ms in ticks(pipeline)[:-3])
     due = ticks(pipeline)
+    late = due.index(due_ms)
+    if due[late - 1] == due[late - 2]:
+        due.pop(late - 1)
     passed = [later - earlier for earlier, later in pairwise(due)]
     assert passed.pop(due.index(due_ms)) >= 3000
     assert [gap for gap in passed if gap != 1000] == []

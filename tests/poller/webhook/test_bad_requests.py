@@ -20,7 +20,7 @@ from tests.poller.webhook.conftest import StartReceiver
 from tests.poller.webhook.process import HEADER, PATH, SECRET, ReceiverProcess, update
 from tests.support.waiting import WITHIN_S, until
 
-EXAMPLES, EACH = 40, 50
+EXAMPLES, EACH = 80, 50
 
 some_json = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),

@@ -329,8 +329,8 @@ async def _read(slots: Iterable[Slot]) -> dict[str, str]:
 
 
 def _keep(slots: Sequence[Slot], before: Mapping[str, str]) -> None:
-    """Stage changed values. Raises TypeError for a value that cannot be encoded, and UnsafeKeyError for a key that
-    another update could write.
+    """Stage changed values, and with SESSION_TTL all that are kept with them. Raises TypeError for a value that cannot
+    be encoded, and UnsafeKeyError for a key that another update could write.
     """
     for each in slots:
         if isinstance(each, Position):

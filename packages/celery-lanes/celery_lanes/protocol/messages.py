@@ -359,8 +359,8 @@ def append_row(message: NewMessage) -> tuple[Argument, ...]:
     return message.id, message.queue, stored, scope, number, problem, group, *flags, _rate(message.rate), lanes
 
 
-def check_id(message_id: str) -> None:
-    """Raises PublishRefused for an id with control characters."""
+def check_id(message_id: object) -> None:
+    """Raises PublishRefused for an id with control characters. Celery also accepts a number."""
     if _CONTROL.search(str(message_id)):
         raise PublishRefused(f"{message_id!r:.100} is not the id of a message: use a text without control characters")
 

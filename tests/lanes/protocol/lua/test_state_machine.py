@@ -955,7 +955,7 @@ class LanesMachine(RuleBasedStateMachine):
 @pytest.mark.every_server
 def test_any_sequence_of_verbs(client: Redis, request: pytest.FixtureRequest) -> None:
     embedded = request.node.callspec.params["any_server"] == "valkey"
-    run_sequences(client, EXAMPLES if embedded else EXAMPLES // 4)
+    run_sequences(client, EXAMPLES if embedded else EXAMPLES // 2)
 
 
 def test_any_sequence_of_verbs_with_a_key_prefix(any_server: Server) -> None:
