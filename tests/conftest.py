@@ -12,6 +12,7 @@ but the first.
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
@@ -51,6 +52,12 @@ STARTING = {
     *("browser", "hostile", "installed", "make_lab", "make_pipeline", "one_receiver", "own_redis", "replay", "sandbox"),
     *("simulated", "start_poller", "start_receiver", "started"),
 }
+
+
+def pytest_collection_finish() -> None:
+    """Each of the processes that run tests collects all of them, and aiogram takes as long to import as all the rest."""
+    if "aiogram" in sys.modules:
+        raise pytest.UsageError("collecting imports aiogram: import it in a test, or in a bot of the tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

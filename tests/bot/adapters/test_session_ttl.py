@@ -3,12 +3,13 @@
 import pytest
 
 from chatlanes.bot.stored import SESSION
-from tests.bot.adapters.bots.forms import TIMEOUT_S
 from tests.bot.adapters.test_matrix import texts
 from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import Pipeline, message
 
 TTL_S = 600
+#: The `conversation_timeout` of bots/forms.py, which imports frameworks.
+TIMEOUT_S = 3600
 
 
 def left_s(pipeline: Pipeline) -> dict[str, int]:
