@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import chatlanes
+from tests.conftest import IMPORTED_BY_COLLECTING
 from tests.support import ROOT
 
 pytestmark = pytest.mark.slow
@@ -46,3 +47,8 @@ def test_name_loads_only_what_it_needs() -> None:
 def test_a_program_loads_its_commands_when_they_are_used(program: str) -> None:
     """Ctrl-C while they are loaded would be a traceback."""
     assert loaded(f"import {program}.__main__").isdisjoint({"celery", "redis", "requests", "pydantic"})
+
+
+def test_collecting_the_tests_imports_no_framework_that_takes_seconds() -> None:
+    # Each of the processes that run tests collects all of them, and aiogram takes as long as all the rest
+    assert not IMPORTED_BY_COLLECTING
