@@ -23,7 +23,7 @@ from celery_lanes.fast import table
 from celery_lanes.leases import InFlight, Pool, ReportChannel, in_flight_of
 from celery_lanes.monitoring import log_filters
 from celery_lanes.monitoring.events import GatherEvents, show_events_in_banner
-from celery_lanes.protocol import Store, Texts, check_server, connect_like, use_texts
+from celery_lanes.protocol import Store, Texts, connect_like, use_texts
 from celery_lanes.transport import publish, release_5_6
 from celery_lanes.transport.routing import LaneQueues, LaneRouter
 from celery_lanes.transport.transport import LanesConnection, LanesTransport
@@ -252,4 +252,4 @@ def _slots(pool: Any) -> int:
         return 1
 
 
-__all__ = ["DEFAULTS", "Lanes", "LanesStep", "check_server", "check_transport", "install"]
+__all__ = ["DEFAULTS", "Lanes", "LanesStep", "check_transport", "install"]

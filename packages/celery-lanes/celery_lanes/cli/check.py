@@ -52,7 +52,7 @@ def of_redis(lanes: Context) -> Iterator[Finding]:
     info: Any = lanes.client.info("server")
     name = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info.get('redis_version', '?')}"
     try:
-        check_server(lanes.client)
+        check_server(lanes.store)
     except ServerUnfit as unfit:
         yield Finding(False, "redis", str(unfit))
         return

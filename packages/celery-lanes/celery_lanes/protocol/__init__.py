@@ -31,7 +31,7 @@ from celery_lanes.protocol.messages import (
     only_seen,
 )
 from celery_lanes.protocol.scripts import Argument, Command, Texts, digest, plain, script, use_texts
-from celery_lanes.protocol.server import IS_CLUSTER, Durability, Durable, advice, check_server, durability
+from celery_lanes.protocol.server import IS_CLUSTER, Durability, Durable, advice, check_rights, check_server, durability
 from celery_lanes.protocol.timer_verbs import StoredTimer
 from celery_lanes.protocol.verbs import (
     MAX_DEATHS,
@@ -101,6 +101,7 @@ __all__ = [
     "check_lanes",
     "check_limits",
     "check_once",
+    "check_rights",
     "check_server",
     "connect",
     "connect_like",

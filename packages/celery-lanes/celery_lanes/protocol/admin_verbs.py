@@ -46,6 +46,11 @@ def purge(queue: str) -> Command[int]:
     return verb("purge", int, keys=[queue], limit=PURGE_LIMIT, problem=problem)
 
 
+def rights() -> Command[list[str]]:
+    """The commands of the scripts that this user of Redis may not use."""
+    return verb("rights", lambda names: [name.decode() for name in names])
+
+
 # -- losses of data (data_loss.py)
 
 

@@ -87,6 +87,7 @@ class Store:
     drop = _method(admin_verbs.drop)
     pause = _method(admin_verbs.pause)
     resume = _method(admin_verbs.resume)
+    rights = _method(admin_verbs.rights)
     look = _method(admin_verbs.look)
     lose = _method(admin_verbs.lose)
     acknowledge_losses = _method(admin_verbs.acknowledge_losses)

@@ -95,7 +95,7 @@ class DurableAppends:
             self._must_check = False
             try:
                 self.store.connect()
-                check_server(self._client)
+                check_server(self.store)
                 found = durability(self._client, self._words)
             except BaseException:
                 self._must_check = True

@@ -21,12 +21,16 @@ from redis import Redis
 from redis.exceptions import NoPermissionError, ResponseError
 
 from celery_lanes.errors import ServerUnfit
+from celery_lanes.protocol.client import Store
 from celery_lanes.words import NEUTRAL, Words
 
 #: LPOS and ZRANGE … are older; COPY, GETDEL and the replication of script effects alone came with 6.2.
 OLDEST = (6, 2)
 #: WAITAOF (redis.io/commands/waitaof).
 HAS_WAITAOF = (7, 2)
+
+#: Enough for everything that uses lanes, except waiting for replicas.
+RIGHTS = "~* &* +@read +@write +@scripting +@connection +@transaction +@pubsub +time +info +config|get"
 
 IS_CLUSTER = "this Redis runs in cluster mode, which lanes do not support: use a single server or Sentinel"
 
@@ -71,20 +75,37 @@ class Durability:
         return self.sentence
 
 
-def check_server(client: Redis) -> tuple[int, ...]:
-    """The version of the server; empty if hidden. Raises ServerUnfit if it is too old or a cluster, or refuses INFO."""
+def check_server(store: Store) -> tuple[int, ...]:
+    """The version of the server; empty if hidden. Raises ServerUnfit if it is too old or a cluster, or if this user may
+    not use a command that lanes need.
+    """
     try:
-        info: dict[str, Any] = client.info()
+        info: dict[str, Any] = store.client.info()
     except NoPermissionError as error:
-        raise ServerUnfit(
-            f"Redis refuses a command that lanes need: {error}. Give this user the rights for it"
-        ) from None
+        raise _refused(str(error)) from None
     version = _version(info)
     if version and version < OLDEST:
         raise ServerUnfit(f"Redis {info['redis_version']} is too old for lanes: use 6.2 or newer, or Valkey")
     if info.get("cluster_enabled"):
         raise ServerUnfit(IS_CLUSTER)
+    check_rights(store)
     return version
+
+
+def check_rights(store: Store) -> None:
+    """Raises ServerUnfit if this user may not use a command of the scripts: Redis would end a script in its middle."""
+    try:
+        refused = store.rights()
+    except NoPermissionError as error:
+        raise _refused(str(error)) from None
+    if refused:
+        raise _refused(", ".join(refused))
+
+
+def _refused(what: str) -> ServerUnfit:
+    return ServerUnfit(
+        f"Redis refuses commands that lanes need: {what}. Give this user the rights for them: ACL SETUSER NAME {RIGHTS}"
+    )
 
 
 def advice(client: Redis, replicas: int = 0, words: Words = NEUTRAL) -> list[str]:

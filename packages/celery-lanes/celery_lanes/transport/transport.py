@@ -26,7 +26,7 @@ from redis.exceptions import ClusterCrossSlotError, ClusterDownError, NoScriptEr
 
 from celery_lanes.errors import Misconfigured, ServerUnfit
 from celery_lanes.leases import InFlight, in_flight_of, start_background
-from celery_lanes.protocol import IS_CLUSTER, Store, connect_like, envelope, keys
+from celery_lanes.protocol import IS_CLUSTER, Store, check_rights, connect_like, envelope, keys
 from celery_lanes.runtime import clock
 from celery_lanes.transport import publish, release_5_6
 from celery_lanes.transport.fetch import WAKE, FetchLoop, unpack
@@ -367,6 +367,10 @@ class LanesSentinelChannel(LaneChannelMixin, stock.SentinelChannel):
     QoS = LanesQoS
 
 
+#: The URLs with which this process may use all commands of the scripts.
+_allowed: set[str] = set()
+
+
 class LanesTransport(stock.Transport):
     """For `redis://` and `rediss://`, instead of kombu's class."""
 
@@ -381,7 +385,7 @@ class LanesTransport(stock.Transport):
 
     def establish_connection(self) -> Any:
         """Raises ResponseError if the server refuses writes, so that Celery retries with growing pauses, as it does
-        for a server that does not answer. Raises ServerUnfit for a cluster.
+        for a server that does not answer. Raises ServerUnfit for a cluster, and for a user with too few rights.
         """
         established = super().establish_connection()
         try:
@@ -390,6 +394,9 @@ class LanesTransport(stock.Transport):
             channel = self._avail_channels[-1]  # whose client adds no prefix to this command
             none = f"{channel.global_keyprefix}{keys.COUNTS}:none"
             channel.client.sunionstore(none, f"{none}:2")
+            if (uri := self.client.as_uri(include_password=True)) not in _allowed:
+                check_rights(channel.store)
+                _allowed.add(uri)
         except BaseException as error:
             self._avail_channels.pop().close()
             if isinstance(error, ClusterCrossSlotError | ClusterDownError):

@@ -371,6 +371,7 @@ CALLS: list[tuple[str, Any, Any, int, int]] = [
     ("drop", lambda s: s.drop("1"), 1, 0, 0),
     ("purge", lambda s: s.purge("q"), 0, 1, 0),
     ("sweep", lambda s: s.sweep(1), [0, 0, -1, [b"5", 0, 0, 0], 0, 0, 0], 0, 0),
+    ("rights", lambda s: s.rights(), [b"MSET"], 0, 0),
     ("look", lambda s: s.look(), [b"5", 0, 0, 0], 0, 0),
     ("lose", lambda s: s.lose(History("5", 2, 1, 1), History("6", 0, 0, 0)), [b"6", b"9 1 2 1 0 0"], 0, 0),
     ("acknowledge", lambda s: s.acknowledge_losses(), [b"9 1 2 1 0 0"], 0, 0),
