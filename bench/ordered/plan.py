@@ -78,7 +78,7 @@ QUICK = Scale(
         _live("one slow key", 6, special_ms=1_000),
         _live("one key fails", 6, special_fails=True),
         _live("kill -9 of a worker", 6, "kill worker", 2.0),
-        Row("kill -9 of the server", 500, 1_000, 50, fault="kill server", fault_at_s=1.5),
+        Row("kill -9 of the server", 500, 2_000, 50, fault="kill server", fault_at_s=1.5),
         _live("a worker frozen for two leases", 6, "freeze worker", 2.0),
     ),
     rounds=1,

@@ -25,6 +25,8 @@ WARM = "warm-"
 READY_WITHIN_S, PUBLISHED_WITHIN_S = 90.0, 3600.0
 #: A killed worker or server is started again after this time, as a supervisor does.
 RESTART_AFTER_S = 1.0
+#: A worker that runs nothing for this long is struck while it is idle.
+BUSY_WITHIN_S = 1.0
 #: After the last end: messages that run twice are still seen.
 LINGER_S = 1.0
 #: The retries of a key that fails are over when nothing was written for this long.
@@ -154,13 +156,15 @@ class Run:
         if not self.row.fault:
             return None
         time.sleep(self.row.fault_at_s)
-        at_ns = time.monotonic_ns()
         if self.row.fault == "kill server":
+            at_ns = time.monotonic_ns()
             self.server.kill()
             time.sleep(RESTART_AFTER_S)
             self.server.start()
             return Trouble(at_ns, tuple(self.incarnations))
         struck = (self.life_of(0),)
+        self._wait_until_busy(self.events / struck[0])
+        at_ns = time.monotonic_ns()
         if self.row.fault == "kill worker":
             self.restart_worker(0)
             return Trouble(at_ns, struck)
@@ -168,6 +172,14 @@ class Run:
         time.sleep(2 * self.scale.lease_s)
         signal_group(self.workers[0], signal.SIGCONT)
         return Trouble(at_ns, struck)
+
+    def _wait_until_busy(self, events: Path) -> None:
+        """Returns while a message runs in this worker: a fault between two of them would show nothing."""
+        until_s = time.monotonic() + BUSY_WITHIN_S
+        while time.monotonic() < until_s:
+            last = [text[-1] for file in events.iterdir() if (text := file.read_text().splitlines())]
+            if any(line.startswith("B ") for line in last):
+                return
 
     def read(self) -> list[Event]:
         return judge.read_events(self.events)

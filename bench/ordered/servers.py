@@ -142,6 +142,7 @@ class PostgreSQL(Program):
         return subprocess.run(ready, check=False).returncode == 0
 
 
+#: Newer SDKs need a newer Node than 20.
 NODE_RESTATE = ("@restatedev/restate-server@1.7.12", "@restatedev/restate-sdk@1.14.5")
 
 

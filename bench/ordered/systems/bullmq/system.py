@@ -9,11 +9,12 @@ SYSTEM = System(
     pages=(
         "https://docs.bullmq.io/guide/queues/global-concurrency",
         "https://docs.bullmq.io/guide/jobs/stalled",
+        "https://docs.bullmq.io/patterns/manual-retrying",
         "https://docs.bullmq.io/bullmq-pro/groups",
     ),
     server=Redis,
     node=("bullmq@6.7.0", "ioredis@5.9.2"),
     worker=("node", "{home}/worker.cjs"),
     producer=("node", "{home}/produce.cjs"),
-    avoid="a job that waits for its retry lets later ones of its queue pass: let the handler try again itself",
+    avoid="none: a worker that was frozen runs what it had, though another ran it meanwhile",
 )

@@ -1,22 +1,29 @@
 """Quorum queues, which RabbitMQ writes to disk with fsync before it confirms, published with confirms; each has a
-single active consumer with one slot, which prefetches one.
+single active consumer with one slot, which prefetches one: of several, those behind one that fails would run first.
 
 https://docs.celeryq.dev/en/stable/getting-started/backends-and-brokers/rabbitmq.html
 https://www.rabbitmq.com/docs/consumers#single-active-consumer
 
-A retry waits a second: a shorter delay is refused on quorum queues. RabbitMQ drops a worker that was silent for two
-times `broker_heartbeat`.
+A message that fails is rejected and requeued: with a delivery limit it returns to the head of its queue
+(https://www.rabbitmq.com/docs/3.13/quorum-queues#repeated-requeues). A retry of Celery would be behind the others.
+
+RabbitMQ drops a worker that was silent for two times `broker_heartbeat`. Below five seconds, its documentation expects
+that it drops living ones (https://www.rabbitmq.com/docs/heartbeats), and a solo worker sends none while a task runs.
 """
 
+from typing import Any
 from zlib import crc32
 
 import referee
 from celery import Celery
+from celery.exceptions import Reject
 from kombu import Exchange, Queue
 
-ARGUMENTS = {"x-queue-type": "quorum", "x-single-active-consumer": True}
+ARGUMENTS = {"x-queue-type": "quorum", "x-single-active-consumer": True, "x-delivery-limit": 20}
 exchange = Exchange("lanes", type="topic")
-QUEUES = [Queue(f"lane.{number}", exchange, f"lane.{number}", queue_arguments=ARGUMENTS) for number in range(8)]
+QUEUES = [
+    Queue(f"lane.{number}", exchange, f"lane.{number}", queue_arguments=ARGUMENTS) for number in range(referee.SLOTS)
+]
 
 app = Celery("referee", broker=referee.URL)
 app.conf.update(
@@ -27,7 +34,7 @@ app.conf.update(
     worker_enable_remote_control=False,
     broker_connection_retry_on_startup=True,
     broker_transport_options={"confirm_publish": True},
-    broker_heartbeat=max(1, referee.LEASE_S // 2),
+    broker_heartbeat=max(5, referee.LEASE_S // 2),
     task_queues=QUEUES,
     task_routes=lambda name, args, kwargs, options, task=None, **more: {
         "queue": QUEUES[crc32(args[0].encode()) % len(QUEUES)].name
@@ -35,10 +42,10 @@ app.conf.update(
 )
 
 
-@app.task(
-    autoretry_for=(referee.PlannedFailureError,),
-    max_retries=referee.ATTEMPTS - 1,
-    default_retry_delay=1,
-)
-def handle(key: str, number: int, work_ms: int, fails: int) -> None:
-    referee.handle(key, number, work_ms, fails)
+@app.task(bind=True)
+def handle(self: Any, key: str, number: int, work_ms: int, fails: int) -> None:
+    try:
+        referee.handle(key, number, work_ms, fails)
+    except referee.PlannedFailureError as error:
+        failed_before = int(self.request.get("x-delivery-count") or 0)
+        raise Reject(error, requeue=failed_before < referee.ATTEMPTS - 1) from None

@@ -1,11 +1,11 @@
 """Celery on RabbitMQ: keys hashed to quorum queues with a single active consumer and a standby."""
 
 from bench.ordered.servers import RabbitMQ
-from bench.ordered.system import System
+from bench.ordered.system import SLOTS, System
 
 SYSTEM = System(
     title="Celery on RabbitMQ, single active consumer",
-    claims="in order for each queue, with one consumer at a time, until a task is retried",
+    claims="in order for each queue, with one consumer at a time, also when it is tried again",
     pages=(
         "https://www.rabbitmq.com/docs/consumers#single-active-consumer",
         "https://www.rabbitmq.com/docs/quorum-queues",
@@ -13,10 +13,9 @@ SYSTEM = System(
     ),
     server=RabbitMQ,
     worker=(
-        *("{bin}/celery", "-A", "app", "worker", "-l", "WARNING", "--without-mingle", "--without-gossip", "-P", "solo"),
-        *("-Q", "lane.{part}", "-n", "w{worker}.{part}@%h"),
+        *("{bin}/celery", "-A", "app", "worker", "-l", "WARNING", "--without-mingle", "--without-gossip"),
+        *("-P", "solo", "-c", "1", "-Q", "lane.{part}", "-n", "w{worker}.{part}@%h"),
     ),
     producer=("{bin}/python", "{home}/produce.py"),
-    processes=8,
-    avoid="a retry of Celery is a new message behind the others: let the task wait and try again itself",
+    processes=SLOTS,
 )

@@ -1,6 +1,6 @@
 """Publishes the plan; `send` returns when Redis has the message on disk."""
 
 import referee
-from app import handle
+from app import send
 
-referee.produce(lambda: handle.send)
+referee.produce(lambda: send)

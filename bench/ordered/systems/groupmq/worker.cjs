@@ -1,4 +1,4 @@
-// As in the README of npm's groupmq. `stalledInterval` is as short as the lease, so that it does not add to it much. With the default
+// `stalledInterval` is as short as the lease, so that it does not add to it much. With the default
 // `maxStalledCount` of 1, what a dead worker ran counts as failed and does not run again.
 const { Worker } = require("groupmq");
 const { LEASE_MS, RETRY_AFTER_MS, SLOTS, handle } = require(process.env.REFEREE_CLIENT);

@@ -1,6 +1,6 @@
-"""Publishes the plan; a call returns when Redis has the task on disk."""
+"""Publishes the plan; `send` returns when Redis has the task on disk."""
 
 import referee
-from app import handle
+from app import send
 
-referee.produce(lambda: handle)
+referee.produce(lambda: send)

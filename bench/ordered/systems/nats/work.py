@@ -1,5 +1,5 @@
-"""A worker pulls from every partition, and from all again after a reconnect. It tells the server while a message runs
-(`in_progress`), delays one that failed, and gives up after three attempts (`term`).
+"""A worker pulls from every partition, and from all again after a reconnect. It tells the server while a message waits
+for a slot and runs (`in_progress`), delays one that failed, and gives up after three attempts (`term`).
 """
 
 import asyncio
@@ -25,8 +25,7 @@ async def consume(jetstream: JetStreamContext, number: int) -> None:
     while True:
         try:
             for message in await subscription.fetch(1, timeout=5):
-                async with slots:
-                    await run(message)
+                await run(message)
         except Error:
             await asyncio.sleep(0.05)
 
@@ -34,7 +33,8 @@ async def consume(jetstream: JetStreamContext, number: int) -> None:
 async def run(message: Msg) -> None:
     beat = asyncio.create_task(keep_alive(message))
     try:
-        await referee.handle_async(**json.loads(message.data))
+        async with slots:
+            await referee.handle_async(**json.loads(message.data))
     except referee.PlannedFailureError:
         is_last = message.metadata.num_delivered >= referee.ATTEMPTS
         await (message.term() if is_last else message.nak(delay=referee.RETRY_AFTER_S))

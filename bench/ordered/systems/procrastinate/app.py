@@ -2,7 +2,7 @@
 that retries the jobs of dead workers
 (https://procrastinate.readthedocs.io/en/stable/howto/production/retry_stalled_jobs.html).
 
-A worker looks for the next job of a lock at its polling interval, by default every five seconds.
+A worker looks for the next job of a lock at its polling interval, by default every five seconds; here 20 ms.
 """
 
 import referee
@@ -13,7 +13,7 @@ app = App(
     worker_defaults={
         "update_heartbeat_interval": referee.LEASE_S / 3,
         "stalled_worker_timeout": referee.LEASE_S,
-        "fetch_job_polling_interval": 0.05,
+        "fetch_job_polling_interval": 0.02,
         "delete_jobs": "successful",
     },
 )

@@ -1,4 +1,7 @@
-"""Publishes the plan; `defer_async` returns when PostgreSQL has committed the job."""
+"""Publishes the plan; `defer_async` returns when PostgreSQL has committed the job.
+
+Then the statistics of the planner, as after any bulk load (https://www.postgresql.org/docs/current/populate.html).
+"""
 
 import asyncio
 
@@ -13,6 +16,7 @@ async def publish(key: str, number: int, work_ms: int, fails: int) -> None:
 async def main() -> None:
     async with app.open_async():
         await referee.produce_async(publish)
+        await app.connector.execute_query_async("ANALYZE procrastinate_jobs")
 
 
 asyncio.run(main())

@@ -1,7 +1,8 @@
 """Stock Celery when no task may be lost: late acknowledgement, nothing prefetched beyond one, a visibility timeout that
 is longer than the longest task (https://docs.celeryq.dev/en/stable/getting-started/backends-and-brokers/redis.html).
 
-Eight queues, four for each of two machines; a key always has the same one.
+A queue for each slot of two machines; a key always has the same one. kombu looks for messages whose timeout is over
+each `unacked_restore_interval` x `unacked_restore_throttle` seconds, by default 100; here each second.
 """
 
 from zlib import crc32
@@ -10,7 +11,7 @@ import referee
 from celery import Celery
 from kombu import Queue
 
-QUEUES = [f"lane.{machine}.{number}" for machine in range(2) for number in range(4)]
+QUEUES = [f"lane.{machine}.{number}" for machine in range(2) for number in range(referee.SLOTS)]
 
 app = Celery("referee", broker=referee.URL)
 app.conf.update(
@@ -19,7 +20,11 @@ app.conf.update(
     task_reject_on_worker_lost=True,
     worker_prefetch_multiplier=1,
     broker_connection_retry_on_startup=True,
-    broker_transport_options={"visibility_timeout": referee.LEASE_S},
+    broker_transport_options={
+        "visibility_timeout": referee.LEASE_S,
+        "unacked_restore_interval": 1,
+        "unacked_restore_throttle": 1,
+    },
     task_queues=[Queue(name) for name in QUEUES],
     task_routes=lambda name, args, kwargs, options, task=None, **more: {
         "queue": QUEUES[crc32(args[0].encode()) % len(QUEUES)]

@@ -1,7 +1,7 @@
 """Stock Celery on Redis: keys hashed to queues, each consumed by one worker with one slot."""
 
 from bench.ordered.servers import Redis
-from bench.ordered.system import System
+from bench.ordered.system import SLOTS, System
 
 SYSTEM = System(
     title="Celery on Redis, hashed queues",
@@ -12,10 +12,10 @@ SYSTEM = System(
     ),
     server=Redis,
     worker=(
-        *("{bin}/celery", "-A", "app", "worker", "-l", "WARNING", "--without-mingle", "--without-gossip", "-P", "solo"),
-        *("-Q", "lane.{worker}.{part}", "-n", "w{worker}.{part}@%h"),
+        *("{bin}/celery", "-A", "app", "worker", "-l", "WARNING", "--without-mingle", "--without-gossip"),
+        *("-P", "solo", "-c", "1", "-Q", "lane.{worker}.{part}", "-n", "w{worker}.{part}@%h"),
     ),
     producer=("{bin}/python", "{home}/produce.py"),
-    processes=4,
+    processes=SLOTS,
     avoid="none: a message that returns by `visibility_timeout` joins the queue again without regard to the order",
 )

@@ -1,4 +1,5 @@
-"""RedisStreamBroker, which acknowledges (https://github.com/taskiq-python/taskiq-redis); a stream for each process.
+"""RedisStreamBroker, which acknowledges (https://github.com/taskiq-python/taskiq-redis); a stream for each
+process, which fetches ten messages at a time and runs one.
 
 `idle_timeout` is the time after which a message that nobody acknowledged is claimed; `consumer_id` 0 keeps messages
 that are older than the first worker. SimpleRetryMiddleware is taskiq's own.
@@ -11,7 +12,7 @@ import referee
 from taskiq import SimpleRetryMiddleware
 from taskiq_redis import RedisStreamBroker
 
-STREAMS = [f"stream.{machine}.{number}" for machine in range(2) for number in range(4)]
+STREAMS = [f"stream.{machine}.{number}" for machine in range(2) for number in range(referee.SLOTS)]
 own = f"stream.{os.environ['REFEREE_WORKER']}.{os.environ['REFEREE_PART']}"
 broker = RedisStreamBroker(
     referee.URL,
@@ -19,7 +20,7 @@ broker = RedisStreamBroker(
     consumer_name=own,
     consumer_id="0",
     idle_timeout=referee.LEASE_S * 1000,
-    xread_count=1,
+    xread_count=10,
     xread_block=1000,
 ).with_middlewares(SimpleRetryMiddleware(default_retry_count=referee.ATTEMPTS))
 

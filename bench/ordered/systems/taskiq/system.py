@@ -1,7 +1,7 @@
 """taskiq on Redis streams: keys hashed to streams, each consumed by one process with one slot."""
 
 from bench.ordered.servers import Redis
-from bench.ordered.system import System
+from bench.ordered.system import SLOTS, System
 
 SYSTEM = System(
     title="taskiq, hashed streams",
@@ -18,6 +18,6 @@ SYSTEM = System(
         *("--ack-type", "when_executed", "--log-level", "WARNING"),
     ),
     producer=("{bin}/python", "{home}/produce.py"),
-    processes=4,
+    processes=SLOTS,
     avoid="none: a message that is claimed after `idle_timeout` runs behind later ones, and only when another arrives",
 )
