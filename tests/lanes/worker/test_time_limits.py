@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
+from typing import Any
 
 import pytest
 
 from celery_lanes.protocol import keys
 from tests.support.history import ids
-from tests.support.lab import Lab
-from tests.support.lab_app import FAST
+from tests.support.lab import Lab, LabMaker
+from tests.support.lab_app import FAST, ORDINARY_QUEUE
 from tests.support.waiting import until
 
 LIMIT_S = 2.0
@@ -70,3 +71,25 @@ def test_an_interrupt_of_an_idle_child_changes_nothing(lab: Lab) -> None:
     lab.publish("next", ["lane"])
     lab.drained()
     assert {event.pid for event in lab.history} == {child}
+
+
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [("run", {"kwargs": {"gate": "never"}, "time_limit": LIMIT_S / 2}), ("die_always", {})],
+    ids=["limit", "killed"],
+)
+def test_a_task_fails_once_with_its_last_death(
+    make_lab: LabMaker, redis_url: str, task: str, options: dict[str, Any]
+) -> None:
+    # Given a task that does not end before its hard limit, or kills its process; with a callback for its error
+    lab = make_lab(result_backend=redis_url, task_store_errors_even_if_ignored=True, options={"max_deaths": 2})
+    on_error = lab.app.tasks["plain"].si().set(queue=ORDINARY_QUEUE, task_id="on-error")
+    lab.send("m", ["lane"], task=task, link_error=on_error, **options)
+    lab.worker("prefork", 1)
+    # When its first run has died, Then it has no result
+    until(lambda: ids(lab.history, "start").count("m") == 2)
+    assert lab.app.AsyncResult("m").state == "PENDING"
+    # And when it is buried, Then it has failed, and the callback has run once
+    until(lambda: lab.dead() == ["m"])
+    until(lambda: lab.app.AsyncResult("m").state == "FAILURE")
+    until(lambda: ids(lab.history, "end") == ["on-error"])

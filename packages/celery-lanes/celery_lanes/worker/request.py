@@ -18,13 +18,13 @@ from signal import SIGKILL
 from time import monotonic
 from typing import Any
 
-from billiard.exceptions import Terminated, WorkerLostError
+from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
 from celery import Task, bootsteps
 from celery.exceptions import Ignore, Reject
 from celery.local import Proxy
 from celery.platforms import signals as _signals
 from celery.utils.imports import instantiate
-from celery.utils.log import get_task_logger
+from celery.utils.log import get_logger
 from celery.worker import state
 from celery.worker.request import TERM_SIGNAME, Request
 from kombu.exceptions import DecodeError
@@ -37,7 +37,7 @@ from celery_lanes.runtime.threads import Alarms
 from celery_lanes.worker import termination
 from celery_lanes.worker.delivery import delivery_from
 
-logger = get_task_logger(__name__)
+logger = get_logger(__name__)
 
 
 class LeasedTask(Proxy):
@@ -237,12 +237,20 @@ class LaneRequest(Request):
         return None
 
     def reject(self, requeue: bool = False) -> None:
-        """Bury a message with the error of its task, which Celery rejects with `acks_on_failure=False`."""
-        if self._failure is not None and not requeue:
-            error = getattr(self._failure.exception, "exc", self._failure.exception)
+        """Bury a message with the error of its task, which Celery rejects with `acks_on_failure=False`. The task of one
+        whose process has died fails with its last death.
+        """
+        error = self._failure and getattr(self._failure.exception, "exc", self._failure.exception)
+        if error is not None and not requeue:
             problem = {"type": type(error).__name__, "message": _text_of(error), "traceback": self._failure.traceback}
             self._app.lanes.in_flight.bury(self._message.delivery_tag, problem)
         super().reject(requeue)
+        lane = self._request_dict.get(envelope.LANE)
+        # (on_timeout follows for a TimeLimitExceeded)
+        if requeue and isinstance(error, WorkerLostError | SystemExit) and self._is_last_death(lane):
+            lost = WorkerLostError(_text_of(error))
+            self.task.backend.mark_as_failure(self.id, lost, request=self._context, store_result=self.store_errors)
+            self.send_event("task-failed", exception=repr(lost), traceback=self._failure.traceback)
 
     def _is_released(self) -> bool:
         in_flight, tag = self._app.lanes.in_flight, self._message.delivery_tag
@@ -258,22 +266,36 @@ class LaneRequest(Request):
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """Called by a prefork pool before it ends a child that exceeded its hard limit, which takes a while.
 
-        The message is released now, so the child is killed first: it must not continue.
+        The message is released now, so the child is killed first: it must not continue. Its task fails with its last
+        death; before, it runs again and has no result.
         """
         lane = self._request_dict.get(envelope.LANE)
-        if not soft and lane is not None and self._app.lanes.in_flight.forks:
-            if self.worker_pid is not None:
-                _kill(self.worker_pid)
-            self._app.lanes.in_flight.reports.read()  # the run may have ended before this process noticed the limit
-            try:
-                self.task.on_hard_limit(delivery_from(lane, self._message.delivery_tag, self._app.lanes))
-            except Exception:
-                logger.exception(
-                    "lanes: on_hard_limit failed for %s; it counts as a death", self.id, extra=about(self.id)
-                )
-            # Released before super().on_timeout, which in Celery 5.6 acknowledges it and would settle it.
-            self._app.lanes.in_flight.release(self._message.delivery_tag, died=True)
-        super().on_timeout(soft, timeout)
+        if soft or lane is None:
+            super().on_timeout(soft, timeout)
+            return
+        if self._app.lanes.in_flight.forks:
+            self._kill_child(lane)
+        # Released before super().on_timeout, which in Celery 5.6 acknowledges it and would settle it.
+        self._app.lanes.in_flight.release(self._message.delivery_tag, died=True)
+        if self._is_last_death(lane):
+            super().on_timeout(soft, timeout)
+            return
+        state.task_ready(self)
+        logger.error("Hard time limit (%ss) exceeded for %s[%s]", timeout, self.name, self.id, extra=about(self.id))
+        self.send_event("task-retried", exception=repr(TimeLimitExceeded(timeout)), traceback="")
+
+    def _kill_child(self, lane: dict[str, Any]) -> None:
+        if self.worker_pid is not None:
+            _kill(self.worker_pid)
+        self._app.lanes.in_flight.reports.read()  # the run may have ended before this process noticed the limit
+        try:
+            self.task.on_hard_limit(delivery_from(lane, self._message.delivery_tag, self._app.lanes))
+        except Exception:
+            logger.exception("lanes: on_hard_limit failed for %s; it counts as a death", self.id, extra=about(self.id))
+
+    def _is_last_death(self, lane: dict[str, Any] | None) -> bool:
+        """True if the message will be buried: its task has failed. Otherwise it runs again, and has no result yet."""
+        return lane is not None and bool(lane["died"] + 1 >= self._app.lanes.in_flight.max_deaths)
 
     def _forget_old_revoke(self, lane: dict[str, Any]) -> None:
         """Ignore a revoke from before the replay: it applied to an earlier run."""
