@@ -22,7 +22,15 @@ from telebot.types import Update
 from chatlanes.bot.adapters import bridge
 from chatlanes.bot.adapters.collected import newest
 from chatlanes.bot.adapters.errors import raising_failures
-from chatlanes.bot.adapters.telebot import AsyncErrorCollector, ErrorCollector, check, params_of, served
+from chatlanes.bot.adapters.telebot import (
+    AsyncErrorCollector,
+    ErrorCollector,
+    check,
+    check_list,
+    params_of,
+    return_none_for_lists,
+    served,
+)
 from chatlanes.bot.adapters.telebot_state import States
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
@@ -44,6 +52,7 @@ def bot_of(found: AsyncTeleBot, api: BotApi, label: str) -> Bot:
     check(found, api, label)
     served[found.token] = api
     asyncio_helper._process_request, asyncio_helper.download_file = _process_request, _download
+    return_none_for_lists(found)
     own = found.exception_handler
     is_async = inspect.iscoroutinefunction(getattr(own, "handle", None))
     found.exception_handler = AsyncErrorCollector(own) if is_async else ErrorCollector(own)
@@ -91,6 +100,7 @@ async def _process_request(
         return await _own_request(token, url, method=method, params=params, files=files, **how)
     with bridge.network_errors_as(asyncio_helper.RequestTimeout), bridge.reserved(api, url) as caller:
         answered = await bridge.call_soon(caller, url, params_of(params, files))
+    check_list(url, answered)
     if not answered.content["ok"]:
         raise asyncio_helper.ApiTelegramException(url, answered, answered.content)
     return answered.content["result"]

@@ -3,6 +3,9 @@
 The responses have Telegram's form. A call that a framework makes while it handles an update is a call of that
 update, with the guarantees of `ctx.call`; outside an update it is sent directly. Raises LeaseLost, ParkUpdate, and
 NetworkError, which each adapter converts to its framework's own error.
+
+A call that was skipped, or whose result was too long to store, returns None. A framework that cannot parse None gets
+NoResultError instead, and its method is wrapped in `none_without_result`.
 """
 
 from __future__ import annotations
@@ -11,9 +14,10 @@ import io
 import logging
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, partial, wraps
+from inspect import iscoroutinefunction
 from typing import Any, NamedTuple
 
 import orjson
@@ -37,6 +41,36 @@ class Answered(NamedTuple):
     @property
     def body(self) -> bytes:
         return orjson.dumps(self.content)
+
+    def check_result(self) -> None:
+        """Raises NoResultError."""
+        if self.content["ok"] and self.content["result"] is None:
+            raise NoResultError
+
+
+class NoResultError(Exception):
+    """The call was made earlier, or perhaps not at all, and has no result."""
+
+
+def none_without_result(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a method of a framework's bot, which may be a coroutine: returns None if it raises NoResultError."""
+    if not iscoroutinefunction(method):
+
+        @wraps(method)
+        def run(*arguments: Any, **named: Any) -> Any:
+            with suppress(NoResultError):
+                return method(*arguments, **named)
+            return None
+
+        return run
+
+    @wraps(method)
+    async def run_soon(*arguments: Any, **named: Any) -> Any:
+        with suppress(NoResultError):
+            return await method(*arguments, **named)
+        return None
+
+    return run_soon
 
 
 #: Methods that are not sent, because the deployment decides how updates arrive, not the bot.

@@ -37,6 +37,13 @@ _LOCAL_STEPS = (MemoryHandlerBackend, FileHandlerBackend)
 #: The token in `…/bot<token>/<method>`; in Telegram's test environment it is `…/bot<token>/test/<method>`.
 _TOKEN = re.compile(r"/bot([^/]+)/(?:.*/)?(\w+)$")
 
+#: Methods that return lists, which telebot cannot parse from None, and their names in a telebot.
+_LISTS = {
+    "copyMessages": "copy_messages",
+    "forwardMessages": "forward_messages",
+    "sendMediaGroup": "send_media_group",
+}
+
 #: The bots of this process whose calls go through the bridge, by their tokens.
 served: dict[str, BotApi] = {}
 _own_sender: Any = None
@@ -47,6 +54,7 @@ def bot_of(found: Any, api: BotApi, label: str) -> Bot:
     """A Bot for the telebot. Raises BotImportError if its token differs from BOT_TOKEN."""
     check(found, api, label)
     _take_over(found.token, api)
+    return_none_for_lists(found)
     found.exception_handler = ErrorCollector(found.exception_handler)
     if found.threaded:
         found.threaded = False
@@ -97,6 +105,18 @@ def _take_over(token: str, api: BotApi) -> None:
     apihelper.download_file = _download
 
 
+def return_none_for_lists(bot: Any) -> None:
+    """Methods of the bot that return lists return None for a call without a result, as the others do."""
+    for name in _LISTS.values():
+        setattr(bot, name, bridge.none_without_result(getattr(bot, name)))
+
+
+def check_list(method: str, answered: bridge.Answered) -> None:
+    """Raises NoResultError."""
+    if method in _LISTS:
+        answered.check_result()
+
+
 def _has_custom_sender() -> bool:
     """True if a bot of this process has set its own sender."""
     return apihelper.CUSTOM_REQUEST_SENDER not in (None, _send)
@@ -111,6 +131,7 @@ def _send(http: str, url: str, params: Any = None, files: Any = None, **how: Any
         return send(http, url, params=params, files=files, **how)
     with bridge.network_errors_as(requests.ConnectionError):
         answered = bridge.call(api, found[2], params_of(params, files))
+    check_list(found[2], answered)
     response = requests.Response()
     response.status_code, response.raw = answered.status, io.BytesIO(answered.body)
     response.encoding = "utf-8"

@@ -4,6 +4,7 @@ not counted as its failure, and no message is lost.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from celery_lanes.embedded_server import Server, start_server
+from chatlanes.bot.calls.journal import LONGEST_OUTCOME
 from tests.bot.adapters.test_matrix import BOTS
 from tests.pipeline.conftest import MakePipeline
 from tests.pipeline.outages.test_outages import OUTAGE_S, check_nothing_is_counted, frozen, last
@@ -33,6 +35,33 @@ def test_uploads_are_not_repeated(make_pipeline: MakePipeline, bot: str) -> None
     assert "notes.txt" in str(document)
     assert album["method"] == "sendMediaGroup"
     assert pipeline.problems(f"{BOT_ID}:1") == []
+
+
+#: The methods whose answers are lost once (bots/skipping.py), each in another attempt.
+LOST = ("editMessageText", "copyMessage", "deleteMessage", "sendMediaGroup", "forwardMessages", "copyMessages")
+
+
+@pytest.mark.first_only
+@pytest.mark.parametrize("bot", ["telebot", "async_telebot", "aiogram", "ptb"])
+def test_calls_without_a_result_return_none(make_pipeline: MakePipeline, bot: str) -> None:
+    # Given a first call whose result is too long to store, and calls whose answers are lost
+    pipeline = make_pipeline(
+        BOT=f"tests.bot.adapters.bots.skipping:{bot}", RETRY_BACKOFF=0.01, MAX_ATTEMPTS=9, UNCERTAIN_CALL="skip"
+    )
+    sent = {"message_id": 1, "date": 0, "chat": {"id": 7, "type": "private"}, "text": "x" * LONGEST_OUTCOME}
+    answer = json.dumps({"ok": True, "result": sent})
+    pipeline.simulator.fault(method="sendMessage", takes_effect=True, status=200, body=answer)
+    for method in LOST:
+        pipeline.simulator.fault(method=method, reset=True)
+    pipeline.push(message(0, 7, do="hello"))
+    pipeline.poller()
+    worker = pipeline.worker("threads", 2)
+    pipeline.drained()
+    # Then the last attempt makes none of them again, and gets None for each
+    assert pipeline.dead() == [], worker.log
+    calls = [call for call in pipeline.simulator.calls() if call["params"].get("chat_id")]
+    assert [call["method"] for call in calls] == ["sendMessage", *LOST, "sendMessage"]
+    assert calls[-1]["params"]["text"] == str([None] * (len(LOST) + 1))
 
 
 def test_async_exception_handler_decides(make_pipeline: MakePipeline) -> None:

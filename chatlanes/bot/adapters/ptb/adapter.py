@@ -17,7 +17,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from functools import partial, wraps
+from functools import cache, partial, wraps
+from inspect import getmembers, iscoroutinefunction
 from typing import Any
 from urllib.parse import unquote
 
@@ -68,6 +69,8 @@ def bot_of(found: Any, api: BotApi, label: str) -> Bot:
     check_token(found.bot.token, api, label)
     # Replaces a private attribute: only the builder accepts a request, and this application is built already.
     found.bot._request = (found.bot._request[0], BridgedRequest(api, found.bot))
+    kind: type[telegram.Bot] = type(found.bot)
+    found.bot.__class__ = _none_without_result(kind)
     storage_json.register_objects(
         "python-telegram-bot",
         telegram,
@@ -79,6 +82,17 @@ def bot_of(found: Any, api: BotApi, label: str) -> Bot:
     warn_of_address(found.bot.base_url.partition("/bot")[0], api)
     runner = PtbRunner(found, queue_of(found))
     return Bot(AsyncHandler(runner.handle, runner.read_ahead, runner.steps), never_retry=(JobError,))
+
+
+@cache
+def _none_without_result(kind: type[telegram.Bot]) -> type[telegram.Bot]:
+    """The class of a bot whose methods return None for a call without a result, which PTB cannot parse."""
+    methods = {
+        name: bridge.none_without_result(method)
+        for name, method in getmembers(kind, iscoroutinefunction)
+        if not name.startswith("_")
+    }
+    return type(kind.__name__, (kind,), {"__slots__": (), "__module__": kind.__module__, **methods})
 
 
 class PtbRunner:
@@ -168,11 +182,11 @@ class BridgedRequest(BaseRequest):
         return self._own.read_timeout
 
     async def _request_wrapper(self, *arguments: Any, **named: Any) -> bytes:
-        """Re-raises lanes errors, which the framework converts to NetworkError; bots would retry that."""
+        """Re-raises our own errors, which the framework converts to NetworkError; bots would retry that."""
         try:
             return await super()._request_wrapper(*arguments, **named)
         except PtbNetworkError as error:
-            if isinstance(error.__cause__, LanesError):
+            if isinstance(error.__cause__, LanesError | bridge.NoResultError):
                 raise error.__cause__ from None
             raise
 
@@ -190,6 +204,7 @@ class BridgedRequest(BaseRequest):
     async def _call(self, name: str, request_data: RequestData | None) -> tuple[int, bytes]:
         with bridge.reserved(self._api, name) as caller:
             answered = await bridge.call_soon(caller, name, _params(request_data))
+        answered.check_result()
         if name == "getFile":
             self._check_file(answered.content.get("result"))
         return answered.status, answered.body
