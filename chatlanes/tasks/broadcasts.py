@@ -109,9 +109,8 @@ class Recipient:
 
     def _may_have_called(self, ctx: Context) -> bool:
         """True if an earlier run may have made a call: then this one finds out, whatever the state is."""
-        if self._delivery.attempt > 1 or self._delivery.died:
+        if self._delivery.died:
             return True
-        # A run that was parked, after a 429 for example, does not count as an attempt.
         return isinstance(ctx.api, Calls) and ctx.api.journal is not None and bool(ctx.api.journal.known(""))
 
     def end_after(self, error: Exception) -> None:

@@ -210,6 +210,29 @@ def test_a_parked_run_that_has_made_a_call_is_run_to_its_end(make_pipeline: Make
     ]
 
 
+@pytest.mark.parametrize("state", ["paused", "cancelled"])
+def test_a_retry_is_run_to_its_end_only_if_it_has_made_a_call(make_pipeline: MakePipeline, state: str) -> None:
+    # Given a handler whose first attempt failed, in chat 7 after its call, and in chat 101 before it
+    pipeline = make_pipeline(RETRY_BACKOFF=2)
+    pipeline.worker("threads", 4)
+    broadcast = Broadcast(pipeline, [7, 101], Call(handler="tests.support.bots:greet_at_second"))
+    until(lambda: all(pipeline.problems(f"{BOT_ID}:broadcast:b1:{number}") for number in (0, 1)))
+    # When the broadcast is stopped
+    assert broadcast.broadcasts.set_state("b1", state, only_from=("running",))
+    # Then only chat 7 has its message
+    if state == "cancelled":
+        assert broadcast.ended("cancelled").counts == {"sent": 1, "dropped": 1}
+        assert broadcast.reached() == {7: 1}
+        return
+    until(lambda: broadcast.now.pending == 0)
+    assert (broadcast.now.counts, broadcast.now.unfed) == ({"sent": 1}, 1)
+    assert broadcast.reached() == {7: 1}
+    # And chat 101 gets it when the broadcast is resumed
+    assert broadcast.feeder.resume("b1")
+    assert broadcast.ended().counts == {"sent": 2}
+    assert broadcast.reached() == {7: 1, 101: 1}
+
+
 def test_a_call_in_flight_at_a_kill_is_uncertain(make_pipeline: MakePipeline) -> None:
     # Given a worker, and calls for 5 and 6 that take long; the one for 5 takes effect
     pipeline = make_pipeline(LEASE_SECONDS=2)

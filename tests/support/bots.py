@@ -316,6 +316,15 @@ def greet_and_type(ctx: Context) -> None:
     ctx.call("sendChatAction", chat_id=ctx.chat_id, action="typing")
 
 
+def greet_at_second(ctx: Context) -> None:
+    """Fails in its first attempt: for chats above 100 before its call, for others after it."""
+    if ctx.attempt == 1 and (ctx.chat_id or 0) > 100:
+        raise ValueError("before the call")
+    ctx.call("sendMessage", chat_id=ctx.chat_id, text="hi")
+    if ctx.attempt == 1:
+        raise ValueError("after the call")
+
+
 def start_broadcast(ctx: Context) -> None:
     if "broadcasts:" not in ctx.text:
         handle(ctx)
