@@ -1,7 +1,8 @@
 """The broadcasts of one bot in Redis: store, start, pause, resume, cancel, and what they have reached.
 
 Guarantees that a change of state takes effect for every recipient whose run begins after it. The results are written by
-the step that settles a recipient's message (`result`), so each recipient is counted once.
+the step that settles a recipient's message (`result`), so each recipient is counted once. At the end, those without a
+result are counted; one of them that runs later replaces its result.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import csv
 import json
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any, TextIO, cast
@@ -197,15 +198,16 @@ class Broadcasts:
         self.client.zadd(keys.BROADCASTS + str(self.bot_id), {id_: self._now_ms()}, nx=True)
 
     def end(
-        self, progress: BroadcastProgress, state: str, reason: Reason, count: int, missed: Sequence[str] = ()
+        self, progress: BroadcastProgress, state: str, counts: Mapping[Reason, int], missed: Sequence[str] = ()
     ) -> None:
         """Count the recipients that have no result yet, keep the results for KEPT_S, and delete the rest, in one
         step.
         """
         of = self.of(progress.id)
         with self.client.pipeline() as pipe:
-            if count:
-                pipe.hincrby(keys.BROADCAST + of, keys.COUNT + reason.value, count)
+            for reason, count in counts.items():
+                if count:
+                    pipe.hincrby(keys.BROADCAST + of, keys.COUNT + reason.value, count)
             if missed:
                 pipe.rpush(keys.MISSED + of, *missed)
             pipe.hset(keys.BROADCAST + of, mapping={"state": state, "ended_ms": self._now_ms()})
@@ -269,12 +271,14 @@ class Broadcasts:
 
     def missed(self, id_: str) -> Iterator[tuple[int, str, str]]:
         """(chat, reason, description) of each recipient that was not reached."""
-        name, start = keys.MISSED + self.of(id_), 0
+        name, start, last = keys.MISSED + self.of(id_), 0, dict[int, tuple[str, str]]()
         while found := self.client.lrange(name, start, start + _PAGE - 1):
             for entry in cast("list[bytes]", found):
-                chat, reason, detail = entry.decode().split("\t", 2)
-                yield int(chat), reason, detail
+                number, reason, detail = entry.decode().split("\t", 2)
+                last[int(number)] = reason, detail
             start += _PAGE
+        not_reached = {each.value for each in NOT_REACHED}
+        yield from ((chat, *entry) for chat, entry in last.items() if entry[0] in not_reached)
 
     def report(self, id_: str, to: TextIO, only: Sequence[str] = ()) -> int:
         """Write the recipients that were not reached as CSV. Returns how many."""
@@ -282,11 +286,15 @@ class Broadcasts:
         csv.writer(to).writerows([("chat_id", "reason", "description"), *rows])
         return len(rows)
 
-    def result(self, id_: str, chat: int, reason: Reason, detail: str = "") -> list[Write]:
-        """The writes that record how a recipient's part has ended."""
+    def result(self, id_: str, chat: int, reason: Reason, detail: str = "", *, is_counted: bool = False) -> list[Write]:
+        """The writes that record how a recipient's part has ended. `is_counted`: the end of the broadcast has counted
+        it as failed, because its message was buried.
+        """
         of = self.of(id_)
         writes: list[Write] = [Add(keys.BROADCAST + of, keys.COUNT + reason.value)]
-        if reason in NOT_REACHED:
+        if is_counted:
+            writes.append(Add(keys.BROADCAST + of, keys.COUNT + Reason.FAILED.value, -1))
+        if is_counted or reason in NOT_REACHED:
             writes.append(Push(keys.MISSED + of, missed_line(chat, reason, detail)))
         return writes
 

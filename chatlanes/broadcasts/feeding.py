@@ -7,6 +7,7 @@ settled, so there is always one while its broadcast runs, whichever process dies
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import orjson
@@ -260,8 +261,7 @@ class Feeder:
         """All are fed. Recipients without a result whose messages do not wait or run any more were buried."""
         if progress.pending > 0 and alive > 0:
             return IDLE_MS
-        buried = self._buried(progress) if progress.pending > 0 else []
-        self.broadcasts.end(progress, "done", Reason.FAILED, max(progress.pending, 0), buried)
+        self.broadcasts.end(progress, "done", {Reason.FAILED: max(progress.pending, 0)}, self._buried(progress))
         return None
 
     def _end_cancelled(self, progress: BroadcastProgress, alive: int) -> int | None:
@@ -269,13 +269,17 @@ class Feeder:
             return None
         if progress.pending > 0 and alive > 0:
             return IDLE_MS
-        self.broadcasts.end(progress, "cancelled", Reason.DROPPED, progress.unfed + max(progress.pending, 0))
+        buried = self._buried(progress)
+        dropped = progress.unfed + max(progress.pending, 0) - len(buried)
+        self.broadcasts.end(progress, "cancelled", {Reason.FAILED: len(buried), Reason.DROPPED: dropped}, buried)
         return None
 
     def _buried(self, progress: BroadcastProgress) -> list[str]:
         """A line of the report for each recipient whose message is among the dead letters."""
-        prefix = f"{self._settings.bot_id}:broadcast:{progress.id}:"
-        found = [message_id for message_id in inspection.dead(self._client) if message_id.startswith(prefix)]
+        if progress.pending <= 0:
+            return []
+        recipient = re.compile(re.escape(f"{self._settings.bot_id}:broadcast:{progress.id}:") + r"\d+")
+        found = filter(recipient.fullmatch, inspection.dead(self._client))
         updates = [inspection.contents(self._client, message_id)[0] for message_id in found]
         chats = [update["broadcast"]["chat"]["id"] for update in updates]
         return [missed_line(chat, Reason.FAILED, "its message was buried (lanes dead)") for chat in chats]

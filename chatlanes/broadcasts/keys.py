@@ -12,7 +12,8 @@ CALL = "broadcast-call:"
 CHUNK = "broadcast-chunk:"
 #: <of>: list: `<number> <chat>` of the recipients that were fed and returned, because the broadcast was paused
 RETURNED = "broadcast-returned:"
-#: <of>: list: `<chat> <reason> <description>`, joined by tabs, for each recipient that was not reached
+#: <of>: list: `<chat> <reason> <description>`, joined by tabs, for each recipient that was not reached. One that was
+#: buried, and replayed after the end, has another entry, with any reason: the last one of a chat holds
 MISSED = "broadcast-missed:"
 #: <bot id>: zset: id -> started at, ms
 BROADCASTS = "broadcasts:"

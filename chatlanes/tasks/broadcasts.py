@@ -1,7 +1,8 @@
 """The tasks of broadcasts: one run of a feeder, and the run of one recipient.
 
 A recipient's result is written in the step that settles its message. A call that was begun by a run that died is not
-made again: its recipient is counted as uncertain.
+made again: its recipient is counted as uncertain. A recipient that was buried and replayed after the broadcast has
+ended has a result already, which its new one replaces.
 """
 
 from __future__ import annotations
@@ -97,10 +98,13 @@ class Recipient:
         self._broadcasts = Broadcasts(app.lanes.store.client, served.settings.bot_id)
         self._id, self._number, self._chat = str(body["id"]), int(body["number"]), int(body["chat"]["id"])
         self._writes = writes
+        self._is_counted = False
 
     def __call__(self, ctx: Context) -> None:
         state, call = self._read()
-        if call is None or (state == "cancelled" and not self._may_have_called(ctx)):
+        if call is None:  # the results have expired
+            return
+        if state == "cancelled" and not self._may_have_called(ctx):
             self._ended(Reason.DROPPED)
         elif state == "paused" and not self._may_have_called(ctx):
             self._writes += self._broadcasts.returned(self._id, self._number, self._chat)
@@ -119,7 +123,7 @@ class Recipient:
         """
         if decision_for(self._served, self._delivery, error) is None:
             detail = f"{type(error).__name__}: {error}"
-            commit(self._delivery, self._broadcasts.result(self._id, self._chat, Reason.FAILED, detail))
+            commit(self._delivery, self._result(Reason.FAILED, detail))
             raise fit_for_celery(error, secrets()) from None
 
     def _run(self, call: Call, ctx: Context) -> None:
@@ -131,14 +135,18 @@ class Recipient:
         self._ended(ending.reason, ending.detail)
 
     def _ended(self, reason: Reason, detail: str = "") -> None:
-        self._writes += self._broadcasts.result(self._id, self._chat, reason, detail)
+        self._writes += self._result(reason, detail)
+
+    def _result(self, reason: Reason, detail: str) -> list[Write]:
+        return self._broadcasts.result(self._id, self._chat, reason, detail, is_counted=self._is_counted)
 
     def _read(self) -> tuple[str, Call | None]:
-        """The state of the broadcast and its call; None: it has ended. Raises RedisAway."""
+        """The state of the broadcast and its call; None: it has expired. Raises RedisAway."""
         of = self._broadcasts.of(self._id)
-        [state] = self._delivery.journal.ask(plain("HGET", keys.BROADCAST + of, "state"))
+        [(state, ended_ms)] = self._delivery.journal.ask(plain("HMGET", keys.BROADCAST + of, "state", "ended_ms"))
         if state is None:
             return "", None
+        self._is_counted = ended_ms is not None
         return state.decode(), self._call(of)
 
     def _call(self, of: str) -> Call | None:

@@ -8,7 +8,7 @@ import pytest
 
 from celery_lanes.monitoring import inspection
 from celery_lanes.protocol import Store, connect
-from chatlanes.broadcasts import Call, Feeder, Reason, feed_message, keys
+from chatlanes.broadcasts import Call, Feeder, feed_message, keys
 from chatlanes.settings import Settings
 
 BOT_ID = 1
@@ -49,7 +49,7 @@ def last_fed(ms_ago: int) -> Callable[[Feeder], object]:
 
 
 def end(feeder: Feeder) -> None:
-    feeder.broadcasts.end(feeder.broadcasts.progress("b1"), "done", Reason.SENT, 0)
+    feeder.broadcasts.end(feeder.broadcasts.progress("b1"), "done", {})
 
 
 def test_broadcasts_of_one_bot_share_its_rate(feeder: Feeder) -> None:
@@ -65,15 +65,29 @@ def test_one_that_is_not_fed_any_more_leaves_its_part(feeder: Feeder, leave: Cal
     assert fed(feeder, "b2") == RATE
 
 
-def test_recipients_whose_messages_were_buried_hold_up_nobody(feeder: Feeder) -> None:
-    # Given as many recipients without a result as may be pending
-    assert [fed(feeder, "b1"), fed(feeder, "b1")] == [RATE, 0]
-    # When their messages are buried
+def bury(feeder: Feeder) -> int:
+    """Bury the messages of all recipients. Returns how many."""
     store = Store(feeder.broadcasts.client)
     turned = store.turn([QUEUE], holder="east:1:a", lease_ms=60_000, room=RATE + 1)
     recipients = [message for message in turned.leased if "feed" not in message.id]
     for message in recipients:
         store.bury(message.id, message.fence, {"type": "WorkerLost", "message": "out of memory"})
+    return len(recipients)
+
+
+def test_recipients_whose_messages_were_buried_hold_up_nobody(feeder: Feeder) -> None:
+    # Given as many recipients without a result as may be pending
+    assert [fed(feeder, "b1"), fed(feeder, "b1")] == [RATE, 0]
+    # When their messages are buried
+    assert bury(feeder) == RATE
     # Then the next ones are fed
-    assert len(recipients) == RATE
     assert fed(feeder, "b1") == RATE
+
+
+def test_recipients_of_a_cancelled_broadcast_that_were_buried_are_listed(feeder: Feeder) -> None:
+    fed(feeder, "b1")
+    bury(feeder)
+    feeder.cancel("b1")
+    feeder.feed("b1")
+    assert feeder.broadcasts.progress("b1").counts == {"failed": RATE, "dropped": 500 - RATE}
+    assert [chat for chat, *_ in feeder.broadcasts.missed("b1")] == [*range(1, RATE + 1)]

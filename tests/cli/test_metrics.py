@@ -81,7 +81,7 @@ def test_broadcasts_that_have_not_ended_have_metrics(
         broadcasts.begin(broadcasts.progress(id_))
     cli.store.client.hset("broadcast:1:b1", mapping={"count:sent": 3, "count:never started": 1})
     broadcasts.set_state("b2", "paused", only_from=("running",))
-    broadcasts.end(broadcasts.progress("b3"), "done", Reason.FAILED, 0)
+    broadcasts.end(broadcasts.progress("b3"), "done", {})
     # Then the first two have metrics
     found = {name: value for name, value in scraped(cli).items() if name.startswith("lanes_broadcast")}
     b1, b2 = 'bot="shop",broadcast="b1"', 'bot="shop",broadcast="b2"'

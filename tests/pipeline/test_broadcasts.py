@@ -233,6 +233,29 @@ def test_a_retry_is_run_to_its_end_only_if_it_has_made_a_call(make_pipeline: Mak
     assert broadcast.reached() == {7: 1, 101: 1}
 
 
+def test_a_replayed_recipient_has_only_its_new_result(make_pipeline: MakePipeline) -> None:
+    # Given a broadcast that has ended with three recipients whose processes died
+    pipeline = make_pipeline(MAX_ATTEMPTS=1)
+    pipeline.worker("prefork", 2)
+    broadcast = Broadcast(pipeline, [7, 101, 102, 103], Call(handler="tests.support.bots:greet_or_die"))
+    assert broadcast.ended().counts == {"sent": 1, "failed": 3}
+    assert {chat: reason for chat, reason, _ in broadcast.broadcasts.missed("b1")} == dict.fromkeys(
+        (101, 102, 103), "failed"
+    )
+    # When two are replayed, one of which has blocked the bot
+    pipeline.simulator.fault(chat_id=102, status=403, description="Forbidden: bot was blocked by the user")
+    pipeline.open("gate")
+    for number in (1, 2):
+        replay = pipeline.command("lanes", "dead", "replay", f"{BOT_ID}:broadcast:b1:{number}")
+        assert replay.exit_code() == 0, replay.log
+    until(lambda: pipeline.pending() == 0)
+    # Then their new results have replaced the old ones
+    assert broadcast.reached() == {7: 1, 101: 1}
+    assert broadcast.now.counts == {"sent": 2, "failed": 1, "blocked": 1}
+    missed = [(chat, reason) for chat, reason, _ in broadcast.broadcasts.missed("b1")]
+    assert missed == [(102, "blocked"), (103, "failed")]
+
+
 def test_a_call_in_flight_at_a_kill_is_uncertain(make_pipeline: MakePipeline) -> None:
     # Given a worker, and calls for 5 and 6 that take long; the one for 5 takes effect
     pipeline = make_pipeline(LEASE_SECONDS=2)

@@ -100,7 +100,7 @@ def ended_broadcast(redis: Redis) -> None:
     message = lease(store, "broadcasts.0")
     store.commit(message.id, message.fence, broadcasts.result("b1", -6, Reason.REFUSED, "Bad Request: no"))
     broadcasts.set_state("b1", "paused", only_from=("running",), why="by hand")
-    broadcasts.end(broadcasts.progress("b1"), "cancelled", Reason.DROPPED, 1)
+    broadcasts.end(broadcasts.progress("b1"), "cancelled", {Reason.DROPPED: 1})
 
 
 def interrupted_group(redis: Redis) -> None:

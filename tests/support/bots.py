@@ -325,6 +325,13 @@ def greet_at_second(ctx: Context) -> None:
         raise ValueError("after the call")
 
 
+def greet_or_die(ctx: Context) -> None:
+    """Kills its process for chats above 100 until the gate is open."""
+    if (ctx.chat_id or 0) > 100 and not Path(os.environ[GATES], "gate").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    ctx.call("sendMessage", chat_id=ctx.chat_id, text="hi")
+
+
 def start_broadcast(ctx: Context) -> None:
     if "broadcasts:" not in ctx.text:
         handle(ctx)
