@@ -120,10 +120,12 @@ class Feeder:
 
         Raises UnknownBroadcastError.
         """
-        cancelled = self.broadcasts.set_state(id_, "cancelled", only_from=("stored", "running", "paused"))
-        if cancelled:
-            self.start(id_)  # it ends the broadcast
-        return cancelled
+        is_new = self.broadcasts.set_state(id_, "cancelled", only_from=("stored", "running", "paused"))
+        # If the process dies here, nothing ends the broadcast until it is cancelled again.
+        if not is_new and self.broadcasts.progress(id_).ended_ms:
+            return False
+        self.start(id_)  # it ends the broadcast
+        return True
 
     def cancel_all(self) -> None:
         """Cancel each broadcast that has not ended."""

@@ -41,6 +41,8 @@ from chatlanes.updates.added_bots import NotOpenedError, added_bot
 
 #: The time over which the rate is measured.
 RATE_OVER_S = 1.0
+#: Why a broadcast of this state is not resumed.
+_NOT_RESUMED = {"cancelled": "was cancelled and cannot be resumed", "done": "has ended"}
 BAR = 40
 
 
@@ -136,7 +138,11 @@ def pause(lanes: BotContext, id_: str, bot: str | None) -> None:
 def resume(lanes: BotContext, id_: str, bot: str | None) -> None:
     """Continue a paused broadcast."""
     feeder = Feeder(lanes.store, settings_of(lanes, bot))
-    _result(lambda: feeder.resume(id_), f"resumed {id_}", f"{id_} was not paused")
+    if _or_unknown(lambda: feeder.resume(id_)):
+        click.echo(f"resumed {id_}")
+    else:
+        state = _progress(feeder.broadcasts, id_).state
+        click.echo(f"{id_} {_NOT_RESUMED.get(state, 'was not paused')}")
 
 
 @command("cancel", broadcast)

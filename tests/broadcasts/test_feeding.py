@@ -91,3 +91,24 @@ def test_recipients_of_a_cancelled_broadcast_that_were_buried_are_listed(feeder:
     feeder.feed("b1")
     assert feeder.broadcasts.progress("b1").counts == {"failed": RATE, "dropped": 500 - RATE}
     assert [chat for chat, *_ in feeder.broadcasts.missed("b1")] == [*range(1, RATE + 1)]
+
+
+def test_cancelling_again_ends_a_broadcast_whose_cancel_died(feeder: Feeder) -> None:
+    # Given a paused broadcast, so that it has no feeder, and a cancel that died after its first step
+    feeder.broadcasts.set_state("b2", "paused", only_from=("running",))
+    feeder.broadcasts.set_state("b2", "cancelled", only_from=("paused",))
+    assert not has_feeder(feeder, "b2")
+    # When it is cancelled again
+    assert feeder.cancel("b2")
+    # Then it has a feeder, which ends it
+    assert has_feeder(feeder, "b2")
+    feeder.feed("b2")
+    now = feeder.broadcasts.progress("b2")
+    assert (now.state, now.counts, now.ended_ms > 0) == ("cancelled", {"dropped": 500}, True)
+    assert not feeder.cancel("b2")
+
+
+def has_feeder(feeder: Feeder, id_: str) -> bool:
+    """True if a message that feeds the broadcast waits. It is leased."""
+    turned = Store(feeder.broadcasts.client).turn([QUEUE], holder="east:1:a", lease_ms=60_000, room=10)
+    return any(message.id.startswith(f"{BOT_ID}:broadcast:{id_}:feed:") for message in turned.leased)

@@ -167,6 +167,18 @@ def test_the_error_of_a_recipient_does_not_reach_the_terminal(cli: Cli) -> None:
 
 
 @pytest.mark.usefixtures("with_token")
+@pytest.mark.parametrize(
+    ("state", "sentence"),
+    [("cancelled", "b was cancelled and cannot be resumed"), ("done", "b has ended"), ("running", "b was not paused")],
+)
+def test_resume_says_why_it_does_nothing(cli: Cli, state: str, sentence: str) -> None:
+    broadcasts = stored(cli, 1, "b")
+    if state != "running":
+        broadcasts.end(broadcasts.progress("b"), state, {})
+    assert cli.said("broadcast", "resume", "b") == [sentence]
+
+
+@pytest.mark.usefixtures("with_token")
 def test_arguments_that_no_broadcast_has_are_refused(cli: Cli) -> None:
     for command in ("status", "cancel", "report"):
         assert r"'\udcff' is not UTF-8 text" in cli.text("broadcast", command, os.fsdecode(b"\xff"))
