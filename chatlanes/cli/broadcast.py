@@ -290,7 +290,7 @@ def _call(settings: Settings, given: dict[str, Any]) -> Call:
         try:
             load_bot(given["handler"], "--handler")
         except BotImportError as error:
-            raise CommandError(str(error)) from None
+            raise CommandError(str(error)) from error.__cause__
         return Call(handler=given["handler"])
     params = params_of(given["params"])
     if given["text_file"]:

@@ -19,6 +19,8 @@ from celery_lanes.monitoring.inspection import Record
 from celery_lanes.protocol import StoredTimer
 from celery_lanes.words import Words
 from chatlanes.bot.adapters.ptb.job_storage import NEVER_MS
+from chatlanes.logs.errors import traceback_of
+from chatlanes.logs.redaction import Secrets
 from chatlanes.settings import Settings, running_sandbox
 from chatlanes.settings.checks import ORDERS
 from chatlanes.updates.added_bots import added_ids
@@ -75,6 +77,11 @@ class BotContext(Context):
         if settings is None or settings.bots_key is None:
             return named
         return {bot_id: str(bot_id) for bot_id in added_ids(self.client)} | named
+
+    def traceback_of(self, error: BaseException) -> str:
+        """From the first frame of the bot's own code on, without the secrets of the settings."""
+        settings = self.settings()
+        return traceback_of(error, Secrets.of(settings) if settings else Secrets())
 
     @property
     def replicas(self) -> int:

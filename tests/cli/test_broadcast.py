@@ -179,6 +179,28 @@ def test_resume_says_why_it_does_nothing(cli: Cli, state: str, sentence: str) ->
 
 
 @pytest.mark.usefixtures("with_token")
+def test_a_module_that_raises_is_shown_with_its_traceback(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a module of a handler that raises, and that shows the token
+    token = f"1:{'A' * 35}"
+    monkeypatch.setattr(BotContext, "settings", lambda _: Settings(bot_token=token, _env_file=None))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "raising_module.py").write_text(f"x = 1\nraise KeyError({token!r})\n")
+    # When it is named
+    said = cli.said("broadcast", "start", "--sessions", "--handler", "raising_module:x")
+    # Then its traceback is shown above the sentence, from its own code on and without the token
+    assert cli.code == 1
+    assert said[:2] == [
+        "Traceback (most recent call last):",
+        f'  File "{tmp_path}/raising_module.py", line 2, in <module>',
+    ]
+    assert "failed with KeyError; fix the module (the traceback above shows where)" in said[-1]
+    assert token not in "".join(said)
+
+
+@pytest.mark.usefixtures("with_token")
 def test_arguments_that_no_broadcast_has_are_refused(cli: Cli) -> None:
     for command in ("status", "cancel", "report"):
         assert r"'\udcff' is not UTF-8 text" in cli.text("broadcast", command, os.fsdecode(b"\xff"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from errno import EDQUOT, ENOSPC
@@ -36,7 +37,9 @@ COMMANDS = ("adopt", "check", "dead", "lane", "metrics", "outbox", "pausing", "s
 
 
 class CommandError(click.ClickException):
-    """Ends the command with one sentence and exit code 1."""
+    """Ends the command with one sentence and exit code 1. The traceback of its cause, if there is one, is shown before
+    it.
+    """
 
     def show(self, file: Any = None) -> None:
         click.echo(visible(self.format_message()), file=sys.stderr)
@@ -130,6 +133,9 @@ class Context:
         if isinstance(error, ResponseError):
             return f"Redis at {self.place} answers with an error: {why}."
         return f"Redis at {self.place} does not answer: {why}."
+
+    def traceback_of(self, error: BaseException) -> str:
+        return "".join(traceback.format_exception(error))
 
     def say(self, sentence: str) -> None:
         """Print a line of a command that runs on."""
@@ -252,6 +258,10 @@ def command(
                 raise NoAnswerError(ctx.obj.no_answer(error)) from None
             except LanesError as error:
                 raise CommandError(str(error)) from None
+            except CommandError as error:
+                if error.__cause__ is not None:
+                    click.echo(visible(ctx.obj.traceback_of(error.__cause__)), err=True)
+                raise
             except OSError as error:
                 if error.errno not in FULL:
                     raise
