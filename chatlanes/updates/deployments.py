@@ -2,12 +2,14 @@
 
 A process refuses to start if it and a live process of other bots would receive each other's updates. Of deployments
 that start together, the one whose process announces itself first starts whole. Processes that share a bot are one
-deployment, whose settings may be changing. Nothing is checked while Redis is unavailable; the conflict is then logged
-after Redis is back, and `lanes check` reports it.
+deployment, whose settings may be changing; so are those that share a key of BOTS_KEY, if one of them has added bots
+only. Nothing is checked while Redis is unavailable; the conflict is then logged after Redis is back, and `lanes check`
+reports it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -36,6 +38,9 @@ PROCESSES = "deployments:processes"
 
 #: In place of a bot id: the bots that are added to this database while the deployment runs (BOTS_KEY).
 ADDED_BOTS = 0
+#: Before the digest of a key of BOTS_KEY. It is announced beside the queue groups, because a process of an older
+#: release takes an announcement with another field for an expired one.
+KEY = "key:"
 
 ANNOUNCE_EVERY_S = 5.0
 #: A process counts as alive for this long after its last announcement: three may fail. A killed process blocks the
@@ -55,7 +60,7 @@ class ForeignDeployment(ServerUnfit):
 @dataclass(frozen=True)
 class Announcement:
     """The announcement of a process. `fills`: the queue groups to which its bots' updates are appended; `reads`: those
-    from which it fetches.
+    from which it fetches, and the digests of its keys (KEY).
     """
 
     what: str
@@ -67,9 +72,25 @@ class Announcement:
 
     def is_foreign_to(self, other: Announcement) -> bool:
         """True if one of them would receive updates of bots that it does not serve."""
-        if not set(self.bots).isdisjoint(other.bots):
+        if not self.configured.isdisjoint(other.configured) or self._shares_added_bots(other):
             return False
         return not (set(self.fills).isdisjoint(other.reads) and set(self.reads).isdisjoint(other.fills))
+
+    @property
+    def configured(self) -> set[int]:
+        """The bots of BOT_TOKEN or BOTS."""
+        return set(self.bots) - {ADDED_BOTS}
+
+    @property
+    def _keys(self) -> set[str]:
+        return {each for each in self.reads if each.startswith(KEY)}
+
+    def _shares_added_bots(self, other: Announcement) -> bool:
+        """True if both serve the same added bots, and no updates of other bots that only one of them serves."""
+        if ADDED_BOTS not in self.bots or ADDED_BOTS not in other.bots or (self.configured and other.configured):
+            return False
+        is_older = not self._keys or not other._keys  # a release that announces no keys
+        return is_older or not self._keys.isdisjoint(other._keys)
 
 
 class Presence:
@@ -82,7 +103,7 @@ class Presence:
         added = [] if settings.bots_key is None else [ADDED_BOTS]
         self._bots = sorted([*(bot.bot_id for bot in settings.served), *added])
         self._fills = sorted({*(bot.queue_group for bot in settings.served), *(settings.queue_group for _ in added)})
-        self._reads = sorted({*self._fills, settings.queue_group})
+        self._reads = sorted({*self._fills, settings.queue_group, *_keys_of(settings)})
         self._since_us = 0
         self._is_over = Event()
 
@@ -168,6 +189,13 @@ class Presence:
         return {name: other for name, other in processes(self._client).items() if other.is_foreign_to(own)}
 
 
+def _keys_of(settings: Settings) -> Iterator[str]:
+    """A digest of each key of BOTS_KEY. The keys are random, so a digest reveals nothing of them."""
+    keys = settings.bots_key.get_secret_value().split(",") if settings.bots_key else ()
+    for key in keys:
+        yield KEY + hashlib.sha256(f"BOTS_KEY {key}".encode()).hexdigest()[:16]
+
+
 @contextmanager
 def present(what: str, settings: Settings, run: Callable[[Callable[[], None]], None]) -> Iterator[None]:
     """Announce a process that does not fork, while the context is open. Raises ForeignDeployment, and whatever `run`
@@ -224,11 +252,12 @@ def sentence(name: str, other: Announcement) -> str:
     """The conflict and its remedies."""
     queues = ", ".join(f"{group}.*" for group in other.fills)
     where = name.rpartition(":")[0]
+    same_key = "give all processes the same BOTS_KEY, " if ADDED_BOTS in other.bots else ""
     return (
         f"this database is in use by another deployment, of bot {_ids(other)} ({other.what} {where}), "
         f"with the same queues ({queues}): each would receive the other's updates and park them. Give this one a "
         "database of its own (REDIS_URL, such as …/1), serve both bots from one deployment (BOTS, docs/many_bots.md), "
-        "or stop the other one"
+        f"{same_key}or stop the other one"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from threading import Barrier
 
@@ -14,6 +15,7 @@ from chatlanes.updates import deployments
 from chatlanes.updates.added_bots import new_key
 from chatlanes.updates.deployments import Announcement, ForeignDeployment, Presence
 
+KEY, OTHER_KEY = new_key(), new_key()
 TOKEN, OTHER_TOKEN = "123456:SECRET-part_of-the_TOKEN", "7890:SECRET-part_of-the_OTHER"
 
 
@@ -33,6 +35,8 @@ MANY = "updates.one updates.two updates"
         (announced(1, 2, fills="updates.one updates.two", reads=MANY), False),
         (announced(2, 3, fills="updates.one updates.two", reads=MANY), True),
         (announced(2, fills="other"), False),
+        (announced(0, 1, fills="updates"), False),
+        (announced(0, fills="updates"), True),
     ],
 )
 def test_deployments_that_may_share_a_database(other: Announcement, is_foreign: bool) -> None:
@@ -145,6 +149,39 @@ def test_processes_of_added_bots_are_one_deployment(redis_url: str) -> None:
     Presence("poller", load({"BOTS_KEY": key, "BOT_TOKEN": TOKEN, "REDIS_URL": redis_url}, env_file=None)).enter()
     other = Presence("worker", load({"BOT_TOKEN": OTHER_TOKEN, "REDIS_URL": redis_url}, env_file=None))
     assert sorted(each.bots for each in other._announce().values()) == [[0], [0, 123456]]
-    assert "another deployment, of bot any that is added (worker x)" in deployments.sentence(
-        "x:1", announced(0, fills="updates")
-    )
+    found = deployments.sentence("x:1", announced(0, fills="updates"))
+    assert "another deployment, of bot any that is added (worker x)" in found
+    assert "give all processes the same BOTS_KEY" in found
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_foreign"),
+    [
+        ({"BOT_TOKEN": TOKEN, "BOTS_KEY": KEY}, {"BOT_TOKEN": OTHER_TOKEN, "BOTS_KEY": OTHER_KEY}, True),
+        ({"BOT_TOKEN": TOKEN, "BOTS_KEY": KEY}, {"BOT_TOKEN": OTHER_TOKEN, "BOTS_KEY": KEY}, True),
+        ({"BOT_TOKEN": TOKEN, "BOTS_KEY": KEY}, {"BOT_TOKEN": TOKEN, "BOTS_KEY": OTHER_KEY}, False),
+        ({"BOT_TOKEN": TOKEN, "BOTS_KEY": KEY}, {"BOTS_KEY": OTHER_KEY}, True),
+        ({"BOTS_KEY": KEY}, {"BOTS_KEY": OTHER_KEY}, True),
+        ({"BOTS_KEY": KEY}, {"BOTS_KEY": f"{OTHER_KEY},{KEY}"}, False),
+    ],
+)
+def test_deployments_with_added_bots(
+    redis_url: str, one: dict[str, str], other: dict[str, str], is_foreign: bool
+) -> None:
+    settings = [load({**each, "REDIS_URL": redis_url}, env_file=None) for each in (one, other)]
+    Presence("worker", settings[0])._announce()
+    assert bool(Presence("worker", settings[1])._announce()) is is_foreign
+    with connect(redis_url) as client:
+        stored = b"".join(client.hvals(deployments.PROCESSES)).decode()
+    assert KEY not in stored
+    assert OTHER_KEY not in stored
+
+
+def test_added_bots_of_an_older_release_are_of_the_same_deployment() -> None:
+    # Given the announcements of a release that announces no keys
+    older, older_poller = announced(0, fills="updates"), announced(0, 1, fills="updates")
+    newer = announced(0, fills="updates", reads="updates key:2")
+    assert not older.is_foreign_to(newer)
+    assert not newer.is_foreign_to(older_poller)
+    # Then a newer one is read by it: it has the same fields
+    assert list(asdict(newer)) == ["what", "bots", "fills", "reads", "since_us", "seen_us"]
