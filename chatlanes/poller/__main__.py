@@ -108,7 +108,9 @@ def _poll(settings: Settings, stop: Stop) -> int:
 
 def _poll_many(settings: Settings, stop: Stop) -> bool:
     """Polls the bots of the file or BOT_TOKEN, and those that are added. False if none of them could be polled."""
-    if settings.bots_key is None:
+    if settings.bots_key is not None and settings.webhook_url is not None:
+        log.warning("added bots have webhooks, because WEBHOOK_URL is set: they are not polled (chatlanes webhook)")
+    if settings.bots_key is None or settings.webhook_url is not None:
         return poll_all(settings.served, lambda bot: poller_of(bot, stop).run(), stop)
     check(AddedBot.of(settings, "1:unused", settings.bot))
     static = Thread(target=poll_all, args=(settings.served, lambda bot: poller_of(bot, stop).run(), stop), daemon=True)

@@ -77,6 +77,13 @@ class _Polled:
     stop: OwnThreadStop
     thread: Thread
 
+    def serves(self, bot: AddedBot | None) -> bool:
+        """True if this thread continues with these settings: the bot was added again, with the same token. A second
+        long poll beside the one in progress would be refused with 409.
+        """
+        is_same = bot is not None and (bot.token, bot.username) == (self.bot.token, self.bot.username)
+        return bot is self.bot or (is_same and self.thread.is_alive() and not self.stop.is_requested)
+
     @property
     def is_busy(self) -> bool:
         """True if it has something to finish."""
@@ -116,7 +123,7 @@ class AddedPollers:
         """Stops the bots that were removed or changed, and starts those that are new."""
         served = self._followed.served
         for bot_id, polled in list(self._polled.items()):
-            if served.get(bot_id) is not polled.bot:
+            if not polled.serves(served.get(bot_id)):
                 polled.stop.request()
                 del self._polled[bot_id]
         new = [bot for bot_id, bot in served.items() if bot_id not in self._polled]

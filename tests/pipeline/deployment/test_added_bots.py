@@ -97,6 +97,24 @@ def test_an_added_bot_is_polled_and_run_without_a_restart(deployment: Deployment
     assert "SECRET" not in worker.log + poller.log
 
 
+def test_a_bot_that_is_added_again_keeps_its_long_poll(deployment: Deployment) -> None:
+    # Given a bot in its long poll
+    deployment.add(ONE)
+    poller = deployment.pipeline.poller()
+    until(lambda: deployment.is_polled(7001))
+    # When it is added again, with the same token and another handler
+    deployment.add(ONE, "tests.support.bots:bot")
+    poller.tells("polling 1 added bots, 0 of them since the last change")
+    # Then the same poll brings its next update
+    assert deployment.telegram.bots[7001].polls == 1
+    deployment.telegram.push(7001, message(1, 5))
+    until(lambda: deployment.pipeline.pending() == 1)
+    # And with another token it is polled anew
+    deployment.add("7001:SECRET-of_one_new")
+    poller.tells("polling 1 added bots, 1 of them since the last change")
+    until(lambda: deployment.telegram.bots[7001].token == "7001:SECRET-of_one_new")
+
+
 def test_what_waits_for_a_removed_bot_runs_when_it_is_added_again(deployment: Deployment) -> None:
     # Given updates of a bot that wait because no worker runs
     deployment.add(ONE)
@@ -283,6 +301,18 @@ def test_a_receiver_has_a_hook_for_an_added_bot(deployment: Deployment) -> None:
     deployment.remove(7001)
     assert deployment.telegram.bots[7001].webhook == {}
     until(lambda: _posted(port, 7001, ONE, 3) == 404)
+
+
+def test_a_poller_leaves_added_bots_to_their_webhooks(deployment: Deployment) -> None:
+    # Given a bot with a webhook
+    deployment.pipeline.settings |= {"WEBHOOK_URL": "https://bot.example.org/hook", "BOT_TOKEN": TWO}
+    deployment.add(ONE)
+    # When a poller runs beside the receivers
+    poller = deployment.pipeline.poller()
+    # Then it polls the bot of BOT_TOKEN only, and says so
+    poller.tells("added bots have webhooks, because WEBHOOK_URL is set: they are not polled")
+    until(lambda: deployment.is_polled(7002))
+    assert deployment.telegram.bots[7001].polls == 0
 
 
 def test_a_webhook_that_may_still_be_set_is_named(deployment: Deployment, caplog: pytest.LogCaptureFixture) -> None:
