@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing, suppress
-from pathlib import Path
 from typing import NamedTuple
 
-from celery_lanes.protocol import Store
+from celery_lanes.protocol import Store, keys
+from chatlanes.bot.adapters import tokens_in
 from chatlanes.broadcasts import Feeder
 from chatlanes.poller.bot_api import Telegram, TelegramTroubleError, TokenRefusedError
 from chatlanes.settings import Settings, checks, load
@@ -30,6 +30,8 @@ __all__ = ["AddError", "Added", "add", "list", "remove", "rotate"]
 log = logging.getLogger(__name__)
 
 ANSWER_WITHIN_S = 10.0
+#: The handlers of added bots.
+FORMS = "Name a handler without a token with --bot: a function, such as `def handle(ctx)`, or an aiogram Dispatcher"
 
 
 class AddError(Exception):
@@ -56,18 +58,20 @@ def add(token: str, bot: str | None = None, *, settings: Settings | None = None)
 
     Args:
         token: From @BotFather, or from `getManagedBotToken`.
-        bot: The import path of its handler, `module:attribute` or a file, as in the setting BOT.
+        bot: The import path `module:attribute` of its handler: a function or coroutine function, a `chatlanes.Bot` of
+            one, an aiogram Dispatcher, or a function without parameters that makes one of these.
         settings: Those of the deployment; by default from the environment and `.env`.
 
     Raises:
-        AddError: The token is malformed, Telegram refuses it or does not answer, `bot` cannot be imported, or
-            BOT_TOKEN or BOTS has this bot. Nothing was stored.
+        AddError: The token is malformed, Telegram refuses it or does not answer, `bot` cannot be imported or was
+            created with another token, or BOT_TOKEN or BOTS has this bot. Nothing was stored.
         SettingsError: A setting is wrong or missing, such as BOTS_KEY.
         redis.exceptions.RedisError: Redis does not answer.
     """
     settings = settings or load()
     token = token.strip()
-    bot_id, path = _checked_token(token), _checked_path(bot or settings.bot)
+    bot_id, path = _checked_token(token), bot or settings.bot
+    check_handler(path, token)
     with closing(Registry.connect(settings)) as registry:
         if bot_id in registry.configured:
             raise AddError(f"bot {bot_id} is served already, by BOT_TOKEN or BOTS: remove it there before it is added")
@@ -81,8 +85,8 @@ def add(token: str, bot: str | None = None, *, settings: Settings | None = None)
 
 
 def remove(bot: int | str, *, drop: bool = False, settings: Settings | None = None) -> bool:
-    """Remove an added bot: polling ends, its webhook is deleted, and none of its updates is run. Returns False
-    if it was not added.
+    """Remove an added bot: polling ends, its webhook is deleted, and none of its updates is run. Returns False, and
+    stores nothing, if it was not added; with `drop`, if it was removed and nothing waits for it.
 
     Args:
         bot: Its id, or its token.
@@ -105,14 +109,16 @@ def remove(bot: int | str, *, drop: bool = False, settings: Settings | None = No
         stored, is_configured = registry.stored(bot_id), bot_id in registry.configured
         known, drop = _known(registry, bot_id, stored), drop and not is_configured
         is_there = stored is not None and (known is not None or not _is_removed(bot_id, stored))
-        if is_there or drop:
+        with closing(Store(registry.client)) as store:
+            feeder = Feeder(store, removed := AddedBot.removed(settings, bot_id))
+            if not is_there and not (drop and _has_waiting(store, feeder, removed)):
+                return False
             registry.remove(bot_id, drop=drop)
-        if drop:  # if the process dies before this, their next feeders cancel them
-            with closing(Store(registry.client)) as store:
-                Feeder(store, AddedBot.removed(settings, bot_id)).cancel_all()
+            if drop:  # if the process dies before this, their next feeders cancel them
+                feeder.cancel_all()
     if is_there and settings.webhook_url and not is_configured:
         _delete_webhook(bot_id, known)
-    return is_there
+    return True
 
 
 def list(*, settings: Settings | None = None) -> tuple[Added, ...]:  # noqa: A001 - named as the command
@@ -156,20 +162,20 @@ def _checked_token(token: str) -> int:
     raise AddError(problem)  # outside of the except block: its error might show the token
 
 
-def _checked_path(path: str) -> str:
+def check_handler(path: str, token: str) -> None:
+    """Raises AddError unless the handler at `path` can be imported and can serve an added bot. Calls no factory."""
     try:
         checks.bot_path(path)
     except ValueError:
         raise AddError(f"bot={checks.shown(path)}: allowed is module:attribute, such as mybot:handle") from None
     if path.endswith(".py"):
-        if not Path(path).is_file():
-            raise AddError(f"bot={checks.shown(path)}: there is no such file")
-        return path
+        raise AddError(f"bot={checks.shown(path)}: a script polls with a token of its own. {FORMS}")
     try:
-        import_object("bot", path, BotImportError)
+        found = import_object("bot", path, BotImportError)
     except ImportPathError as error:
         raise AddError(str(error)) from error.__cause__
-    return path
+    if any(own != token for own in tokens_in(found)):
+        raise AddError(f"bot={path}: it was created with another token than that of this bot. {FORMS}")
 
 
 def _records(registry: Registry) -> dict[int, BotRecord]:
@@ -192,6 +198,13 @@ def _is_removed(bot_id: int, stored: bytes) -> bool:
         return read_record(bot_id, stored).is_removed
     except NotOpenedError:
         return False
+
+
+def _has_waiting(store: Store, feeder: Feeder, bot: AddedBot) -> bool:
+    """True if updates, timers or broadcasts of the bot wait. Scans those of all bots, in small steps."""
+    updates = store.client.zscan_iter(keys.pending(bot.queue_group), f"{bot.bot_id}:*", count=1000)
+    running = (each for each in feeder.broadcasts.all() if not each.ended_ms)
+    return any(True for _ in updates) or any(True for _ in running) or bool(store.timer_owners(f"{bot.bot_id}/"))
 
 
 def _asked(bot: AddedBot) -> str:

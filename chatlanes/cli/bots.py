@@ -49,7 +49,7 @@ def remove(lanes: BotContext, bot_id: int, drop: bool) -> None:
         is_there = added_bots.remove(bot_id, drop=drop, settings=_settings(lanes))
     except (added_bots.AddError, SettingsError) as error:
         raise CommandError(str(error)) from None
-    if not is_there and not drop:
+    if not is_there:
         raise CommandError(f"there is no added bot {bot_id}: `chatlanes lanes bots list` shows all")
     click.echo(
         f"removed bot {bot_id}; its waiting updates are "

@@ -37,10 +37,26 @@ def adapted(found: Any, api: BotApi, label: str) -> Bot | None:
     """A Bot for a framework's object, or for a tuple that contains one; None if its framework is not supported. Raises
     BotImportError.
     """
-    for part in found if isinstance(found, tuple) else (found,):
-        for kind in type(part).__mro__:
-            adapter = ADAPTERS.get(kind.__module__) or ADAPTERS.get(kind.__module__.partition(".")[0])
-            if adapter:
-                bot: Bot = import_module(adapter).bot_of(found, api, label)
-                return bot
+    for part in _parts(found):
+        if adapter := _adapter_of(part):
+            bot: Bot = import_module(adapter).bot_of(found, api, label)
+            return bot
     return None
+
+
+def tokens_in(found: Any) -> Iterator[str]:
+    """The tokens with which a framework's object was created, or the parts of a tuple or a Bot that contains one."""
+    for part in _parts(found.handle if isinstance(found, Bot) else found):
+        if _adapter_of(part):
+            bot = part if hasattr(part, "token") else getattr(part, "bot", None)  # of an Application
+            yield from filter(None, [getattr(bot, "token", None)])
+
+
+def _parts(found: Any) -> tuple[Any, ...]:
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _adapter_of(part: Any) -> str | None:
+    """The adapter module of an object; None if it is not one of a framework."""
+    modules = (kind.__module__ for kind in type(part).__mro__)
+    return next(filter(None, (ADAPTERS.get(each) or ADAPTERS.get(each.partition(".")[0]) for each in modules)), None)

@@ -67,7 +67,7 @@ def check_token(token: str, api: BotApi, label: str) -> None:
     if not (api.has_token("") or api.has_token(token)):
         raise BotImportError(
             f"{label} was created with another token than that of its settings: use the same for both, as in "
-            'TeleBot(os.environ["BOT_TOKEN"]).'
+            'os.environ["BOT_TOKEN"]; for an added bot, name a function or an aiogram Dispatcher, which have no token.'
         )
 
 

@@ -127,8 +127,9 @@ def test_what_waits_for_a_removed_bot_runs_when_it_is_added_again(deployment: De
     worker.tells("belongs to a bot whose token this worker does not have")
     assert deployment.pipeline.pending() == 3
     assert deployment.answers(7001) == []
-    # And when it is added again
-    deployment.add(ONE)
+    # And when it is added again, with another token
+    deployment.telegram.revoked.add(ONE)
+    deployment.add("7001:SECRET-of_one_new")
     # Then they run, in order
     until(lambda: deployment.pipeline.pending() == 0, 120)
     assert sorted(deployment.answers(7001)) == ["#1", "#2", "#3"]
@@ -393,7 +394,11 @@ def test_settings_that_are_missing_end_each_process(deployment: Deployment, make
         (ONE, "no_such:handle", "bot=no_such:handle: there is no module no_such"),
         (ONE, "tests.support.bots:no_such", "has no no_such"),
         (ONE, "no such", "bot=no such: allowed is module:attribute"),
-        (ONE, "nosuch.py", "bot=nosuch.py: there is no such file"),
+        (ONE, "mybot.py", "bot=mybot.py: a script polls with a token of its own. Name a handler without a token"),
+        (ONE, "tests.support.framework_bots:telebot", "it was created with another token than that of this bot"),
+        (ONE, "tests.support.framework_bots:with_hooks", "it was created with another token than that of this bot"),
+        (ONE, "tests.support.framework_bots:application", "it was created with another token than that of this bot"),
+        (ONE, "tests.support.framework_bots:pair", "it was created with another token than that of this bot"),
     ],
 )
 def test_add_says_what_is_wrong(deployment: Deployment, token: str, bot: str | None, sentence: str) -> None:
@@ -402,6 +407,18 @@ def test_add_says_what_is_wrong(deployment: Deployment, token: str, bot: str | N
     assert sentence in str(raised.value)
     assert token not in str(raised.value)
     assert deployment.pipeline.redis.exists(ADDED, CHANGES) == 0
+
+
+@pytest.mark.parametrize(
+    ("token", "bot"),
+    [
+        (ONE, "tests.support.framework_bots:dispatcher"),
+        (ONE, "tests.support.framework_bots:make_dispatcher"),
+        ("123456:SECRET-of_the_frameworks_bots", "tests.support.framework_bots:telebot"),
+    ],
+)
+def test_handlers_of_frameworks_that_can_serve_the_bot_are_added(deployment: Deployment, token: str, bot: str) -> None:
+    assert deployment.add(token, bot).bot == bot
 
 
 def test_a_bot_that_is_served_already_is_refused(deployment: Deployment) -> None:
