@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
@@ -10,17 +11,21 @@ from celery_lanes.cli.check import Finding
 from celery_lanes.cli.formatting import moment
 from celery_lanes.monitoring import inspection
 from chatlanes.bot.schedules import MISSED_AFTER_MS
+from chatlanes.bots import AddError, check_handler
 from chatlanes.cli.context import BotContext
 from chatlanes.cli.schedules import recorded
 from chatlanes.logs.foreign_text import one_line
 from chatlanes.settings import Settings
+from chatlanes.settings.bots import AddedBot
 from chatlanes.telegram import BotApiError
 from chatlanes.telegram.client import BotApi
 from chatlanes.updates import deployments
-from chatlanes.updates.added_bots import served_now
+from chatlanes.updates.added_bots import NotOpenedError, Registry
 
 #: Hash of a bot's leading poller: fence, holder, until_ms (chatlanes/poller/leader_election.py).
 LEADER = "poller:%s:leader"
+#: Of the added bots, which may be thousands.
+MOST_ASKED = 20
 
 
 def checks(lanes: BotContext, of_workers: Iterator[Finding]) -> Iterator[Finding]:
@@ -62,7 +67,10 @@ def of_intake(lanes: BotContext, bot: Settings) -> Finding:
     what = f"intake {bot.bot_name}".rstrip()
     if bot.bot_token is None:
         return Finding(None, what, "cannot be checked without the bot's token")
-    leader = leader_of(lanes, bot.bot_id)
+    return _intake(bot, leader_of(lanes, bot.bot_id), what)
+
+
+def _intake(bot: Settings, leader: str, what: str) -> Finding:
     try:
         with closing(BotApi(bot.bot_api_url, bot.token, connect_timeout_s=5.0, read_timeout_s=10.0)) as api:
             webhook = api.call("getWebhookInfo")
@@ -81,13 +89,46 @@ def of_intake(lanes: BotContext, bot: Settings) -> Finding:
 
 
 def of_added_bots(lanes: BotContext) -> Iterator[Finding]:
-    """How the updates of added bots come in (BOTS_KEY)."""
+    """How the updates of added bots come in (BOTS_KEY), and a line for each bot that is not served. Of many bots,
+    Telegram is asked about MOST_ASKED.
+    """
     settings = lanes.settings()
     if settings is None or settings.bots_key is None:
         return
-    leader, number = leader_of(lanes, "added"), len(served_now(settings))
+    bots, problems = _added(settings)
+    leader = "" if settings.webhook_url else leader_of(lanes, "added")
     by = "webhooks" if settings.webhook_url else _led(leader)
-    yield Finding(bool(leader or settings.webhook_url), "added bots", f"{number} were added; {by}")
+    asked = f"; Telegram was asked about {MOST_ASKED}" if len(bots) > MOST_ASKED else ""
+    number = len(bots) + len(problems)
+    yield Finding(bool(leader or settings.webhook_url), "added bots", f"{number} were added; {by}{asked}")
+    yield from problems
+    with ThreadPoolExecutor(MOST_ASKED) as pool:
+        found = pool.map(lambda bot: _intake(bot, leader, f"added bot {bot.bot_id}"), bots[:MOST_ASKED])
+        yield from (each for each in found if not each.is_right)
+    yield from _unloadable(bots)
+
+
+def _added(settings: Settings) -> tuple[list[AddedBot], list[Finding]]:
+    """The added bots that are not configured ones too, and a finding for each whose record or token is unreadable."""
+    bots, problems = [], []
+    with closing(Registry.connect(settings)) as registry:
+        for bot_id, stored in registry.all_stored().items():
+            try:
+                bot = registry.settings_of(bot_id, stored)
+            except NotOpenedError as error:
+                problems.append(Finding(False, f"added bot {bot_id}", str(error)))
+            else:
+                bots += [bot] if bot and bot_id not in registry.configured else []
+    return bots, problems
+
+
+def _unloadable(bots: list[AddedBot]) -> Iterator[Finding]:
+    """A finding for each bot whose handler cannot be imported here, or cannot serve an added bot."""
+    for bot in bots:
+        try:
+            check_handler(bot.bot, bot.token)
+        except AddError as error:
+            yield Finding(False, f"added bot {bot.bot_id}", str(error))
 
 
 def leader_of(lanes: BotContext, bot_id: int | str) -> str:

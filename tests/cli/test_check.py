@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from bench.load.many_bots import ManyBots
 from celery_lanes.cli import check as generic
 from celery_lanes.embedded_server import start_server
 from celery_lanes.monitoring import inspection
@@ -18,6 +19,7 @@ from chatlanes.cli import check
 from chatlanes.cli.context import BotContext
 from chatlanes.poller.leader_election import LEADER
 from chatlanes.settings import Settings, load
+from chatlanes.updates.added_bots import BotRecord, Registry, new_key
 from chatlanes.updates.words import WORDS
 from chatlanes_sandbox.simulator import Simulator, start
 from tests.cli.conftest import Cli
@@ -201,6 +203,81 @@ def test_refused_token_is_reported_but_not_shown(cli: Cli, simulator: Simulator)
 def test_bot_without_a_token_is_not_checked(cli: Cli) -> None:
     found = check.of_intake(BotContext(cli.app), load({}, env_file=None))
     assert (found.is_right, found.sentence) == (None, "cannot be checked without the bot's token")
+
+
+KEY = new_key()
+HANDLER = "tests.support.bots:handle"
+
+
+@pytest.fixture
+def many_bots() -> Iterator[ManyBots]:
+    server = ManyBots()
+    yield server
+    server.stop()
+
+
+class AddedBots:
+    """A deployment of added bots, and the findings about them."""
+
+    def __init__(self, cli: Cli, monkeypatch: pytest.MonkeyPatch, url: str, redis_url: str, **more: str) -> None:
+        given = {"BOTS_KEY": KEY, "BOT_API_URL": url, "REDIS_URL": redis_url, **more}
+        self.registry = Registry(cli.client, load(given, env_file=None))
+        self._lanes = BotContext(cli.app)
+        monkeypatch.setattr(BotContext, "settings", lambda _: load(given, env_file=None))
+
+    def add(self, bot_id: int, handler: str = HANDLER, registry: Registry | None = None) -> None:
+        sealed = (registry or self.registry).seals.seal(f"{bot_id}:SECRET-of_{bot_id}")
+        self.registry.put(bot_id, BotRecord(sealed, handler, f"bot{bot_id}", 1))
+
+    def found(self) -> list[tuple[bool | None, str, str]]:
+        return [tuple(each) for each in check.of_added_bots(self._lanes)]  # type: ignore[misc]
+
+
+def test_added_bots_that_are_not_served_are_reported(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, many_bots: ManyBots, redis_url: str
+) -> None:
+    # Given added bots that a poller polls
+    bots = AddedBots(cli, monkeypatch, many_bots.start(), redis_url)
+    until_ms = inspection.now_us(cli.client) // 1000 + 60_000
+    cli.client.hset("poller:added:leader", mapping={"fence": 1, "holder": "east:99", "until_ms": until_ms})
+    bots.add(7001)
+    bots.add(7002)
+    assert bots.found() == [(True, "added bots", "2 were added; east:99 polls")]
+    # When the token of one is revoked, another one has no handler, and a third one's token was sealed with another key
+    many_bots.revoked.add("7002:SECRET-of_7002")
+    bots.add(7003, "no_such:handle")
+    bots.add(7004, registry=Registry(cli.client, load({"BOTS_KEY": new_key()}, env_file=None)))
+    # Then a line names each of them
+    right, *wrong = bots.found()
+    assert right == (True, "added bots", "4 were added; east:99 polls")
+    assert [(is_right, what) for is_right, what, _ in wrong] == [
+        (False, "added bot 7004"),
+        (False, "added bot 7002"),
+        (False, "added bot 7003"),
+    ]
+    other_key, revoked, no_handler = (sentence for _, _, sentence in wrong)
+    assert "was sealed with another key" in other_key
+    assert "getWebhookInfo failed" in revoked
+    assert "Unauthorized" in revoked
+    assert "there is no module no_such" in no_handler
+    assert "SECRET" not in other_key + revoked + no_handler
+
+
+def test_telegram_is_asked_about_some_of_many_added_bots(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, many_bots: ManyBots, redis_url: str
+) -> None:
+    # Given more added bots than are asked about, of which the last one is revoked
+    bots = AddedBots(cli, monkeypatch, many_bots.start(), redis_url, WEBHOOK_URL="https://bot.example.org/hook")
+    for bot_id in range(7001, 7002 + check.MOST_ASKED):
+        bots.add(bot_id)
+        many_bots.bots[bot_id].webhook = {"url": f"https://bot.example.org/hook/{bot_id}"}
+    # Then the line says so
+    assert bots.found() == [(True, "added bots", "21 were added; webhooks; Telegram was asked about 20")]
+    # And a bot without its webhook is named
+    many_bots.bots[7005].webhook = {}
+    assert bots.found()[1:] == [
+        (False, "added bot 7005", "no poller leads and no webhook is set: 0 updates wait at Telegram")
+    ]
 
 
 def test_leader_key_is_the_pollers() -> None:
