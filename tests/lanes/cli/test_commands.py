@@ -162,6 +162,16 @@ def test_a_time_that_no_timer_can_have_is_no_id(said: Said, due_ms: str) -> None
     assert " is not an id of a timer" in said("timers", "cancel", f"a:timer:{due_ms}:1", code=1)
 
 
+def test_check_reports_messages_that_a_client_without_lanes_has_published_with_a_priority(
+    app: Celery, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("celery_lanes.cli.check.ANSWER_WITHIN_S", 0.1)
+    stock = Celery(broker=app.conf.broker_url)
+    for priority in (0, 3, 9):
+        stock.send_task("charge", args=["9"], queue="orders.0", priority=priority)
+    assert "WRONG queues: 2 messages wait in orders.0 with a priority, which lanes do not read" in said("check", code=1)
+
+
 def test_check_and_losses(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("celery_lanes.cli.check.ANSWER_WITHIN_S", 0.1)
     assert [line.split(":")[0] for line in said("check", code=1).splitlines()] == [

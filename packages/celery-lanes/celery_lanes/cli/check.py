@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import click
 from kombu.exceptions import OperationalError
+from kombu.transport.redis import Channel
 from redis import Redis
 from redis.exceptions import RedisError
 
@@ -73,6 +74,19 @@ def of_memory(info: Mapping[str, Any], words: Words) -> Iterator[Finding]:
             "memory",
             f"Redis is nearly full: {figures}. When it is full it accepts no new {words.message}s: raise maxmemory",
         )
+
+
+def of_priorities(lanes: Context) -> Iterator[Finding]:
+    """Messages that clients without lanes have published to a lane queue with a priority: kombu has lists for these."""
+    for _, queue in lanes.queues:
+        lists = [f"{queue}{Channel.sep}{step}" for step in Channel.priority_steps[1:]]
+        if count := sum(lanes.client.llen(name) for name in lists):
+            yield Finding(
+                False,
+                "queues",
+                f"{count:,} {lanes.words.message}s wait in {queue} with a priority, which lanes do not read: a client "
+                f"without lanes has published them. `lanes adopt {queue}` moves them",
+            )
 
 
 def of_clock(lanes: Context) -> Finding:
@@ -169,6 +183,7 @@ def findings(lanes: Context) -> Iterator[Finding]:
     try:
         yield from of_redis(lanes)
         yield of_clock(lanes)
+        yield from of_priorities(lanes)
     except RedisError as error:
         yield Finding(False, "redis", lanes.no_answer(error))
         return
