@@ -13,7 +13,7 @@ from redis.exceptions import NoPermissionError
 from celery_lanes.cli.run import run
 from celery_lanes.embedded_server import Server, start_server
 from celery_lanes.errors import ServerUnfit
-from celery_lanes.protocol import Durable, Store, advice, check_server, connect, durability
+from celery_lanes.protocol import Durable, Store, advice, check_rights, connect, durability
 from celery_lanes.protocol.server import RIGHTS
 from tests.support import ROOT
 from tests.support.lab import LabMaker
@@ -77,15 +77,15 @@ def test_a_user_without_a_command_of_the_scripts_is_refused(any_server: Server, 
             connect(tenant(any_server.url, *RIGHTS.split(), f"-{missing}")) as refused,
             pytest.raises(ServerUnfit, match=f"lanes need: {missing.upper()}. Give this user"),
         ):
-            check_server(Store(refused))
+            check_rights(Store(refused))
     for rights, named in (("resetkeys", "RPUSH, LPUSH, GET"), ("resetchannels", "PUBLISH")):
         with (
             connect(tenant(any_server.url, *RIGHTS.split(), rights)) as refused,
             pytest.raises(ServerUnfit, match=named),
         ):
-            check_server(Store(refused))
+            check_rights(Store(refused))
     with connect(tenant(any_server.url, *RIGHTS.split())) as allowed:
-        check_server(Store(allowed))
+        check_rights(Store(allowed))
     # And none of them has left a key
     assert client.dbsize() == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import socket
 import time
@@ -43,13 +44,21 @@ def test_updates_during_an_append_share_the_next_one(start_receiver: StartReceiv
     assert appends(receiver.redis_url) - before <= 4
 
 
+def have_appended(redis_url: str) -> int:
+    """The number of connections whose last command was an append."""
+    with connect(redis_url) as client:
+        return sum(each["cmd"] == "evalsha" for each in client.client_list())
+
+
 def established(receiver: ReceiverProcess) -> int:
     return sum(each.status == "ESTABLISHED" for each in receiver.connections())
 
 
 def test_stop_answers_open_requests_first(start_receiver: StartReceiver, server: Server) -> None:
-    # Given requests whose append waits for Redis
+    # Given two processes that are connected to Redis, and requests whose append waits for it
     receiver = start_receiver("--workers=2", WEBHOOK_REORDER=0)
+    before = itertools.count(100)
+    until(lambda: bool(receiver.send(update(next(before), chat=9))) and have_appended(receiver.redis_url) >= 2)
     with writes_held_up(server) as append_waits:
         answers = receiver.posts(*(update(number, chat=number) for number in (1, 2, 3)))
         until(append_waits)
@@ -84,6 +93,7 @@ def test_unfinished_request_does_not_delay_the_stop(start_receiver: StartReceive
 def test_update_appended_before_a_kill_is_dropped_as_seen(start_receiver: StartReceiver, server: Server) -> None:
     # Given a receiver that is frozen while Redis executes its append
     receiver = start_receiver(WEBHOOK_REORDER=0)
+    receiver.send(update(0, chat=9))
     with writes_held_up(server) as append_waits:
         [answer] = receiver.posts(update(1))
         until(append_waits)

@@ -22,7 +22,7 @@ from celery_lanes.cli.context import Context, command
 from celery_lanes.cli.formatting import age, moment, visible
 from celery_lanes.errors import ServerUnfit, complaint
 from celery_lanes.monitoring import inspection
-from celery_lanes.protocol import advice, check_server, data_loss, digest, durability
+from celery_lanes.protocol import advice, check_rights, check_server, data_loss, digest, durability
 from celery_lanes.words import NEUTRAL, Words
 
 #: The clocks of this machine and Redis may differ by this much without consequences.
@@ -53,7 +53,8 @@ def of_redis(lanes: Context) -> Iterator[Finding]:
     info: Any = lanes.client.info("server")
     name = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info.get('redis_version', '?')}"
     try:
-        check_server(lanes.store)
+        check_server(lanes.client)
+        check_rights(lanes.store)
     except ServerUnfit as unfit:
         yield Finding(False, "redis", str(unfit))
         return

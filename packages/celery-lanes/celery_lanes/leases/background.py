@@ -328,9 +328,7 @@ def start_background(in_flight: InFlight, connection: Connection) -> BackgroundT
     """The running background thread of a table. Raises ServerUnfit before anything is leased from such a server."""
     if in_flight not in _threads:
         with connect_like(connection) as client:
-            store = Store(client)
-            check_server(store)
-            store.close()
+            check_server(client)
             _log_advice(client, in_flight.words)
         # A step must fail soon enough to be retried within the lease.
         timeout_s = min(5.0, in_flight.lease_s / 3)

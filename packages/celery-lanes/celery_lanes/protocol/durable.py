@@ -22,7 +22,7 @@ from celery_lanes.protocol import verbs
 from celery_lanes.protocol.client import Store
 from celery_lanes.protocol.messages import Guard, NewMessage
 from celery_lanes.protocol.scripts import Command, plain
-from celery_lanes.protocol.server import Durability, Durable, check_server, durability
+from celery_lanes.protocol.server import Durability, Durable, check_rights, check_server, durability
 from celery_lanes.protocol.verbs import Appended
 from celery_lanes.words import NEUTRAL, Words
 
@@ -54,6 +54,7 @@ class DurableAppends:
         self._must_check = False  # a connection was made to a server that was not checked
         client.connection_pool.connection_kwargs["redis_connect_func"] = self._on_connect
         self.durability: Durability = self._inspect()
+        check_rights(self.store)
 
     def append(self, messages: Iterable[NewMessage], guard: Guard | None = None, hold_ms: int = 0) -> Appended:
         """All or nothing, in one step. Raises RedisError, ServerUnfit, and LeaseLost if the guard has another fence."""
@@ -95,7 +96,7 @@ class DurableAppends:
             self._must_check = False
             try:
                 self.store.connect()
-                check_server(self.store)
+                check_server(self._client)
                 found = durability(self._client, self._words)
             except BaseException:
                 self._must_check = True
