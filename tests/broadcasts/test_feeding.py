@@ -90,7 +90,7 @@ def test_recipients_of_a_cancelled_broadcast_that_were_buried_are_listed(feeder:
     feeder.cancel("b1")
     feeder.feed("b1")
     assert feeder.broadcasts.progress("b1").counts == {"failed": RATE, "dropped": 500 - RATE}
-    assert [chat for chat, *_ in feeder.broadcasts.missed("b1")] == [*range(1, RATE + 1)]
+    assert sorted(chat for chat, *_ in feeder.broadcasts.missed("b1")) == [*range(1, RATE + 1)]
 
 
 def test_cancelling_again_ends_a_broadcast_whose_cancel_died(feeder: Feeder) -> None:

@@ -26,7 +26,7 @@ from redis.exceptions import ClusterCrossSlotError, ClusterDownError, NoScriptEr
 
 from celery_lanes.errors import Misconfigured, ServerUnfit
 from celery_lanes.leases import InFlight, in_flight_of, start_background
-from celery_lanes.protocol import IS_CLUSTER, Store, check_rights, connect_like, envelope, keys
+from celery_lanes.protocol import IS_CLUSTER, Store, check_rights, check_server, connect_like, envelope, keys
 from celery_lanes.runtime import clock
 from celery_lanes.transport import publish, release_5_6
 from celery_lanes.transport.fetch import WAKE, FetchLoop, unpack
@@ -385,7 +385,8 @@ class LanesTransport(stock.Transport):
 
     def establish_connection(self) -> Any:
         """Raises ResponseError if the server refuses writes, so that Celery retries with growing pauses, as it does
-        for a server that does not answer. Raises ServerUnfit for a cluster, and for a user with too few rights.
+        for a server that does not answer. Raises ServerUnfit for a cluster, an old server, and a user with too few
+        rights.
         """
         established = super().establish_connection()
         try:
@@ -395,6 +396,7 @@ class LanesTransport(stock.Transport):
             none = f"{channel.global_keyprefix}{keys.COUNTS}:none"
             channel.client.sunionstore(none, f"{none}:2")
             if (uri := self.client.as_uri(include_password=True)) not in _allowed:
+                check_server(channel.store.client)
                 check_rights(channel.store)
                 _allowed.add(uri)
         except BaseException as error:
