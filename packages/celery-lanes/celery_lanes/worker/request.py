@@ -229,6 +229,8 @@ class LaneRequest(Request):
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:
         error = getattr(exc_info.exception, "exc", exc_info.exception)
+        if isinstance(error, TimeLimitExceeded) and self._request_dict.get(envelope.LANE):
+            return None  # on_timeout decides; Celery 5.6 would store a failure
         if self._termination_signal is None or self._already_revoked or not isinstance(error, _TERMINATION_ERRORS):
             self._failure = None if isinstance(error, Reject) else exc_info
             return super().on_failure(exc_info, send_failed_event, return_ok)
@@ -246,7 +248,6 @@ class LaneRequest(Request):
             self._app.lanes.in_flight.bury(self._message.delivery_tag, problem)
         super().reject(requeue)
         lane = self._request_dict.get(envelope.LANE)
-        # (on_timeout follows for a TimeLimitExceeded)
         if requeue and isinstance(error, WorkerLostError | SystemExit) and self._is_last_death(lane):
             lost = WorkerLostError(_text_of(error))
             self.task.backend.mark_as_failure(self.id, lost, request=self._context, store_result=self.store_errors)
