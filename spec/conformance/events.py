@@ -17,7 +17,7 @@ from spec.conformance.mirror import Mirror
 from spec.conformance.monitor import Call
 
 #: Verbs that change no record that the specification has.
-WITHOUT_EFFECT = ("look", "lose", "acknowledge", "timers_of", "end", "stage")
+WITHOUT_EFFECT = ("look", "lose", "rights", "acknowledge", "timers_of", "end", "stage")
 _HEADER = re.compile(r"^-- (\w+): .*\n(?:--.*\n)*-- KEYS", re.MULTILINE)
 _WRITES = (
     "HSET",
