@@ -11,6 +11,6 @@ SYSTEM = System(
     node=("groupmq@1.1.0", "ioredis@5.9.2"),
     worker=("node", "{home}/worker.cjs"),
     producer=("node", "{home}/produce.cjs"),
-    avoid="no documented one: what a dead worker ran blocks its group for ever, a known fault "
+    avoid="no documented one: what a dead worker ran blocks its group indefinitely, a known fault "
     "(github.com/Openpanel-dev/groupmq/issues/14)",
 )

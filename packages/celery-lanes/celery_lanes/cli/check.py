@@ -1,8 +1,9 @@
 """`lanes check`: one line per health check of Redis, its durability and clock, and the workers. Exit code 1: one
 failed. `lanes acknowledge-loss`: accepts losses.
 
-The checks are independent, except that none runs while Redis does not answer. They change nothing, except that on a
-server with `everysec` a temporary key is written to test WAITAOF (celery_lanes/protocol/server.py).
+The checks are independent, except that none runs while Redis does not answer. They change nothing, except that a
+temporary key is written to test the rights of the user, and on a server with `everysec` another one to test WAITAOF
+(celery_lanes/protocol/server.py).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ local function try(command, ...)
   end
 end
 
--- It is a list from here on, so most of the others change nothing: they need another type.
+-- Each tries the same scratch key, whatever its type is then. The last two delete it.
 try('RPUSH', none, '1')
 try('LPUSH', none, '1')
 for _, command in ipairs({ 'GET', 'HGETALL', 'HLEN', 'LLEN', 'LPOP', 'PERSIST', 'RPOP', 'ZCARD', 'EXISTS', 'MGET' }) do
