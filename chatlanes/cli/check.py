@@ -1,4 +1,4 @@
-"""The additions of chatlanes to `lanes check`: deployments of other bots, schedules, and the intake of each bot."""
+"""The additions of chatlanes to `lanes check`: settings, other deployments, schedules, and the intake of each bot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chatlanes.bots import AddError, check_handler
 from chatlanes.cli.context import BotContext
 from chatlanes.cli.schedules import recorded
 from chatlanes.logs.foreign_text import one_line
-from chatlanes.settings import Settings
+from chatlanes.settings import Settings, settings_warnings
 from chatlanes.settings.bots import AddedBot
 from chatlanes.telegram import BotApiError
 from chatlanes.telegram.client import BotApi
@@ -29,12 +29,19 @@ MOST_ASKED = 20
 
 
 def checks(lanes: BotContext, of_workers: Iterator[Finding]) -> Iterator[Finding]:
+    yield from of_settings()
     yield from of_deployments(lanes)
     yield from of_workers
     yield from of_schedules(lanes)
     for bot in lanes.bots():
         yield of_intake(lanes, bot)
     yield from of_added_bots(lanes)
+
+
+def of_settings() -> Iterator[Finding]:
+    """Names that look like a misspelled setting, and lines of .env that are not read."""
+    for sentence in settings_warnings():
+        yield Finding(None, "settings", sentence)
 
 
 def of_deployments(lanes: BotContext) -> Iterator[Finding]:

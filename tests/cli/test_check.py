@@ -86,6 +86,7 @@ def test_early_waitaof_reply_is_wrong(cli: Cli, tmp_path: Path) -> None:
     assert cli.code == 1
 
 
+@pytest.mark.slow
 def test_full_redis_is_wrong_and_workers_are_unknown(cli: Cli, tmp_path: Path) -> None:
     with start_server(tmp_path) as server:
         cli.app.conf.broker_url = server.url
@@ -162,6 +163,14 @@ def test_workers_with_the_same_name_are_both_listed() -> None:
 def test_worker_without_lanes_is_wrong() -> None:
     [finding, _] = generic.of_worker_answers({"w1": {"error": "Unknown command lanes"}}, "new", ["a"], WORDS)
     assert (finding.is_right, finding.sentence) == (False, "w1 does not support lanes: Unknown command lanes")
+
+
+def test_misspelled_settings_are_hints(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(".env").write_text("COLLECTS=1\nnot a line\n")
+    lines = cli.said("check")
+    assert "-     settings: .env, line 2 is ignored: it is not NAME=value" in lines
+    assert "-     settings: COLLECTS is not a setting; did you mean COLLECT?" in lines
 
 
 def test_source_of_updates_is_reported(cli: Cli, simulator: Simulator) -> None:
