@@ -56,9 +56,9 @@ PYTEST := -m pytest -n 6 --dist worksteal
 test: install
 	$(BIN)/python $(PYTEST) -m "not exhaustive" $(ARGS)
 
-# The tests that are not slow. Three processes, because some wait, and each spends eight seconds on collecting them.
+# The tests that are not slow. Four processes, because some wait, and each spends six seconds on collecting them.
 test-quick: install
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not exhaustive and not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 4 --dist worksteal -m "not exhaustive and not slow" $(ARGS)
 
 # Each test on every server, pool and framework that it is for.
 test-all: install

@@ -4,7 +4,8 @@ marks that select tests.
 A server runs for the whole session and is emptied for each test. If a server is not installed, its tests are skipped
 with a message that says what to install.
 
-`slow` marks a test that takes seconds, mostly because it starts workers; `make test-quick` leaves it out.
+`slow` marks a test that takes seconds, because it starts processes, waits or imports aiogram; `make test-quick` leaves
+it out.
 `exhaustive` marks a test that repeats another one on a further server, pool or framework, or that tries a tutorial, the
 specification or a tool and no promise; only `make test-all` runs it. With `first_only`, that is every set of parameters
 but the first.
@@ -12,6 +13,7 @@ but the first.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -58,7 +60,13 @@ STARTING = {
 IMPORTED_BY_COLLECTING: set[str] = set()
 
 
+# The garbage collector would look at all tests again and again, and finds nothing.
+gc.disable()
+
+
 def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
     IMPORTED_BY_COLLECTING.update({"aiogram"} & sys.modules.keys())
 
 

@@ -157,6 +157,7 @@ def test_unreachable_redis_is_one_sentence(cli: Cli) -> None:
     assert cli.code == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("lanes", "status"), ("lanes", "dead", "list"), ("settings",)])
 def test_a_full_disk_is_one_sentence(redis_url: str, tmp_path: Path, words: tuple[str, ...]) -> None:
     environment = {**outside(), "PYTHONPATH": str(ROOT), "REDIS_URL": redis_url}

@@ -9,6 +9,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from redis import Redis
 
 from celery_lanes.protocol import Store, keys
@@ -54,6 +55,7 @@ outbox.sweep(database)
 """
 
 
+@pytest.mark.slow
 def test_each_committed_call_is_sent_once(redis: Redis, redis_url: str, tmp_path: Path) -> None:
     [file] = [step for step in steps((ROOT / "docs/outbox.md").read_text()) if step.file]
     (tmp_path / "shop").mkdir()

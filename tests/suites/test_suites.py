@@ -48,6 +48,7 @@ def test_the_page_lists_tests_of_each_suite_that_differs() -> None:
     assert {name for name, tests in listed.items() if not tests} == {("kombu", "installed")}
 
 
+@pytest.mark.slow
 def test_a_test_that_never_ends_has_failed_and_the_others_run(tmp_path: Path) -> None:
     (tmp_path / "limit.py").write_text("from tests.suites import plugin\nplugin.TEST_SECONDS = 3\n")
     (tmp_path / "test_it.py").write_text(

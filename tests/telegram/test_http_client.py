@@ -294,6 +294,7 @@ def trickle(head: bytes, again: bytes) -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.slow
 def test_slow_upload_may_exceed_the_connect_timeout(wire: Wire) -> None:
     """The timeout applies to each piece of a request, not to the whole request."""
     wire.slowly_s, wire.answers = 0.2, [PLAIN]

@@ -186,7 +186,9 @@ bot.run_polling()
 }
 
 
-@pytest.mark.parametrize("call", MODULES)
+@pytest.mark.parametrize(
+    "call", [pytest.param(name, marks=pytest.mark.slow if name == "start_polling" else ()) for name in MODULES]
+)
 def test_polling_at_import_is_refused_with_its_line(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])

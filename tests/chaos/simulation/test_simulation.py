@@ -48,6 +48,7 @@ def test_the_same_seed_gives_the_same_run(client: Redis) -> None:
     assert run() == run()
 
 
+@pytest.mark.slow
 def test_a_fault_is_found_and_shrunk(client: Redis, without_fence: Callable[[], None]) -> None:
     without_fence()
     store = Store(client)

@@ -80,6 +80,7 @@ def test_leases_are_renewed_every_third_of_a_lease(client: Redis, in_flight: InF
     assert begun_s + 5 <= heartbeat.next_renewal_s <= clock.now_s() + 5
 
 
+@pytest.mark.slow
 def test_a_renewal_that_failed_is_made_again_within_a_second(in_flight: InFlight) -> None:
     heartbeat = Heartbeat(in_flight, StoreWithRace(Redis(port=1), lambda: None), Witness())
     begun_s = clock.now_s()

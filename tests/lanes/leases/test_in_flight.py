@@ -677,6 +677,7 @@ def test_overdue_acks_are_sent_without_a_fetch(in_flight: InFlight, time: Clock)
     assert flusher.is_due(time.now)
 
 
+@pytest.mark.slow
 def test_acks_that_could_not_be_sent_stay_pending(in_flight: InFlight) -> None:
     in_flight.done(*take(in_flight, "a"))
     with pytest.raises(RedisError):

@@ -24,8 +24,9 @@ def send(bot: BotClient, text: str = "Your balance: 3", **params: Any) -> dict[s
     return dict(bot.result("sendMessage", chat_id=GROUP, text=text, **ephemeral))
 
 
+@pytest.mark.slow
 def test_it_is_sent_edited_and_deleted_by_its_own_id(bot: BotClient) -> None:
-    from aiogram.types import Message  # takes seconds
+    from aiogram.types import Message
 
     # When a bot sends one, then the answer has message_id 0, an id, and the receiver
     sent = send(bot)

@@ -89,6 +89,7 @@ def test_waiting_and_new_updates_are_sent(simulator: Simulator, bot: BotClient, 
     assert simulator.stats()["dropped"] == 1
 
 
+@pytest.mark.slow
 def test_a_refused_update_is_sent_again(simulator: Simulator, bot: BotClient, listening: Listening) -> None:
     listening.answers = [(500, {}), (500, {}), (503, {"Retry-After": "1"})]
     bot.result("setWebhook", url=listening.url)
