@@ -22,6 +22,7 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
+from hypothesis import HealthCheck, settings
 from redis import Redis
 
 from celery_lanes.embedded_server import Server, start_server
@@ -60,12 +61,14 @@ STARTING = {
 IMPORTED_BY_COLLECTING: set[str] = set()
 
 
+# A busy machine may take any time for an example.
+settings.register_profile("patient", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 # The garbage collector would look at all tests again and again, and finds nothing.
 gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    gc.freeze()
     gc.enable()
     IMPORTED_BY_COLLECTING.update({"aiogram"} & sys.modules.keys())
 

@@ -11,7 +11,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from chatlanes.bot.bot import Bot
@@ -195,7 +195,6 @@ TIMES = st.integers(ms("2025-01-01T00:00:00Z"), ms("2030-01-01T00:00:00Z"))
 CLOCKWORKS = st.builds(Clockwork, st.tuples(*FIELDS).map(" ".join), st.sampled_from(ZONES))
 
 
-@settings(deadline=None)
 @given(clockwork=CLOCKWORKS, after_ms=TIMES)
 def test_occurrences_strictly_increase(clockwork: Clockwork, after_ms: int) -> None:
     last_ms = after_ms
@@ -205,7 +204,6 @@ def test_occurrences_strictly_increase(clockwork: Clockwork, after_ms: int) -> N
         last_ms = at_ms
 
 
-@settings(deadline=None)
 @given(clockwork=CLOCKWORKS, after_ms=TIMES, days=st.integers(0, 40), most=st.sampled_from([1, 3]))
 def test_the_last_occurrences_are_in_the_period(clockwork: Clockwork, after_ms: int, days: int, most: int) -> None:
     until_ms = after_ms + days * DAY_MS

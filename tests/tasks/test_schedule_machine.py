@@ -151,7 +151,5 @@ def test_any_sequence_of_watchers(redis_url: str) -> None:
         machine = type("WatchersMachine", (WatchersMachine,), {"client": client})
         run_state_machine_as_test(
             machine,
-            settings=settings(
-                max_examples=100, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
-            ),
+            settings=settings(max_examples=100, stateful_step_count=30, suppress_health_check=list(HealthCheck)),
         )

@@ -57,7 +57,7 @@ def html_of(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.recursive(WORDS, html_of, max_leaves=5), st.integers(150, 220))
 def test_html_is_formatted_as_before(text: str, limit: int) -> None:
     check(text, "HTML", limit)
@@ -78,7 +78,7 @@ MARKDOWN_WORDS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["", "*", "_", "__", "~", "*_", "||"]), MARKDOWN_WORDS), min_size=1, max_size=12

@@ -31,7 +31,6 @@ def _same(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.slow
-@settings(suppress_health_check=[HealthCheck.too_slow])  # a busy machine
 @given(st.lists(VALUES, max_size=3), st.dictionaries(st.text(), VALUES, max_size=2), st.booleans())
 @example([], {"": {"__type__": [], "__value__": None}}, False)
 def test_decoded_bodies_equal_kombus(args: list[Any], kwargs: dict[str, Any], escapes: bool) -> None:

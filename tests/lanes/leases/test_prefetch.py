@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_lanes.leases.prefetch import BACKLOG_WAIT_S, EXPECTED_WAIT_S, MAX_WAIT_FACTOR, PrefetchEstimator
@@ -65,13 +65,11 @@ def test_only_in_a_backlog_a_fetch_waits_until_little_is_left() -> None:
     assert not estimator.suffices(slots=2, size=0, waiting=0)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 1000)), st.integers(1, 100), st.integers(0, 1000))
 def test_the_prefetch_is_between_zero_and_the_maximum(runs_s: list[float], slots: int, most: int) -> None:
     assert 0 <= learned(*runs_s).size(slots, most) <= most
 
 
-@settings(deadline=None)
 @given(st.floats(1e-4, 10), st.integers(1, 100))
 def test_the_whole_prefetch_is_expected_to_start_soon(run_s: float, slots: int) -> None:
     size = learned(*[run_s] * 300).size(slots, 10**9)

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 from celery import Celery, chain, group
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kombu.transport.virtual import Channel
 
@@ -163,7 +163,6 @@ HEADERS = st.dictionaries(st.sampled_from([*envelope._TASK_HEADERS, "root_id", "
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(
     headers=HEADERS,
     is_task=st.booleans(),

@@ -108,7 +108,6 @@ def test_garbage_is_answered_and_does_no_harm(receiver: ReceiverProcess) -> None
 
     @settings(
         max_examples=EXAMPLES,
-        deadline=None,
         database=None,
         derandomize=True,
         suppress_health_check=list(HealthCheck),

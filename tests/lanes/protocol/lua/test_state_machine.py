@@ -975,7 +975,6 @@ def run_sequences(client: Redis, examples: int) -> None:
         settings=settings(
             max_examples=examples,
             stateful_step_count=STEPS,
-            deadline=None,
             derandomize=False,
             print_blob=True,
             database=None,
