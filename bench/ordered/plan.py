@@ -69,10 +69,10 @@ def _live(name: str, seconds: int, fault: Fault = "", fault_at_s: float = 0.0, *
     return Row(name, 50, 100 * seconds, 50, 100, fault=fault, fault_at_s=fault_at_s, **special)  # type: ignore[arg-type]
 
 
+#: In less than half an hour: starting the 32 processes of a system with hashed queues takes most of it.
 QUICK = Scale(
     (
         Row("1 key", 1, 300),
-        Row("500 keys", 500, 3_000),
         Row("5,000 keys", 5_000, 5_000),
         Row("500 keys, 50 ms", 500, 1_000, 50),
         _live("one slow key", 6, special_ms=1_000),
@@ -84,7 +84,7 @@ QUICK = Scale(
     rounds=1,
     lease_s=3,
     limit_s=75.0,
-    patience_s=45.0,
+    patience_s=30.0,
 )
 FULL = Scale(
     (

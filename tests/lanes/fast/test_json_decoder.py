@@ -10,7 +10,7 @@ from uuid import UUID
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from kombu.utils import json as kombu_json
 
