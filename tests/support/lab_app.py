@@ -145,8 +145,10 @@ def run(self: Any, gate: str | None = None) -> None:
     record("end", self.request.id)
 
 
-def run_and_linger(self: Any, gate: str | None = None, fails: bool = False, lingers: str | None = None) -> None:
-    """As `run`, or fail. Its hook waits at the gate `lingers`; by then its callbacks are published."""
+def run_and_linger(
+    self: Any, gate: str | None = None, fails: bool = False, lingers: str | None = None, hook_fails: bool = False
+) -> None:
+    """As `run`, or fail. Its hook waits at the gate `lingers`, or fails too; by then its callbacks are published."""
     record("start", self.request.id)
     wait_at(gate)
     record("end", self.request.id)
@@ -159,6 +161,13 @@ def _linger(self: Any, _: Any, task_id: str, args: Any, kwargs: dict[str, Any], 
     if kwargs.get("lingers"):
         record("lingers", task_id)
         wait_at(kwargs["lingers"])
+    if kwargs.get("hook_fails"):
+        raise ValueError("as told, too")
+
+
+def exhaust_memory(self: Any) -> NoReturn:
+    record("start", self.request.id)
+    raise MemoryError
 
 
 def keyed(
@@ -524,6 +533,7 @@ TASKS = (
     batch,
     replace,
     run_and_linger,
+    exhaust_memory,
     fail_without_text,
     converse,
     steer,

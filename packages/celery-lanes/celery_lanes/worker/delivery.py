@@ -81,6 +81,8 @@ class Delivery:
     note: str = ""
     #: A program without lanes has pushed the message onto the queue: it is in no lane.
     is_foreign: bool = False
+    #: Its entry of the message's headers, in which "begun" is set when the run has begun.
+    header: dict[str, Any] = field(default_factory=dict, repr=False)
     #: The lease was valid when the run began.
     is_started: bool = field(default=False, init=False)
     #: A newer message has ended this run: nothing that it still does has an effect. Set by another thread.
@@ -155,7 +157,7 @@ class Delivery:
             self._listen()
         if self._arrivals is not None:
             self._begin_arrivals(self._arrivals)
-        self.is_started = True
+        self.is_started = self.header["begun"] = True
 
     def _listen(self) -> None:
         """From now on an interrupt is noticed, and one that came before. Costs no round trip, unless the process has
@@ -475,6 +477,7 @@ def delivery_from(lane: dict[str, Any], tag: str, lanes: RunLanes) -> Delivery:
         is_gathered=lane.get("gathered", False),
         note=lane.get("note", ""),
         is_foreign=lane.get("foreign", False),
+        header=lane,
     )
 
 

@@ -233,10 +233,23 @@ class LaneRequest(Request):
             return None  # on_timeout decides; Celery 5.6 would store a failure
         if self._termination_signal is None or self._already_revoked or not isinstance(error, _TERMINATION_ERRORS):
             self._failure = None if isinstance(error, Reject) else exc_info
-            return super().on_failure(exc_info, send_failed_event, return_ok)
+            return self._fail(exc_info, send_failed_event, return_ok)
         self._app.lanes.in_flight.release(self._message.delivery_tag)
         self._announce_revoked("terminated", True, self._termination_signal, False)
         return None
+
+    def _fail(self, exc_info: Any, *how: bool) -> Any:
+        """Celery's end of a run that has failed. If it cannot record that, or ends the worker because of a MemoryError,
+        a message that it has not acknowledged yet is buried: nobody else would settle it.
+        """
+        try:
+            return super().on_failure(exc_info, *how)
+        except Exception as error:
+            if self._request_dict.get(envelope.LANE):
+                message = f"its failure could not be recorded: {_text_of(error)}"
+                problem = {"type": type(error).__name__, "message": message, "traceback": exc_info.traceback}
+                self._app.lanes.in_flight.bury(self._message.delivery_tag, problem)
+            raise
 
     def reject(self, requeue: bool = False) -> None:
         """Bury a message with the error of its task, which Celery rejects with `acks_on_failure=False`. The task of one

@@ -11,10 +11,12 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NoReturn, Protocol
 
+from billiard.einfo import ExceptionInfo
 from celery import Task
+from celery.app.trace import TraceInfo, report_internal_error, trace_ok_t
 from celery.backends.redis import RedisBackend
 from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
-from celery.states import FAILURE
+from celery.states import FAILURE, IGNORED, REJECTED
 from celery.utils import uuid
 from celery.utils.imports import symbol_by_name
 from celery.utils.log import get_task_logger
@@ -28,7 +30,7 @@ from celery_lanes.runtime import threads
 from celery_lanes.transport import publish
 from celery_lanes.transport.routing import Lane, lane_of
 from celery_lanes.worker import eager
-from celery_lanes.worker.delivery import Delivery, delivery_of
+from celery_lanes.worker.delivery import Delivery, delivery_from, delivery_of
 from celery_lanes.worker.shutdown import check_is_exception
 
 logger = get_task_logger(__name__)
@@ -40,10 +42,16 @@ Trace = Callable[..., Any]
 _CHORD_DONE = b"done"
 
 
+#: After an error before a run, such as that of a result backend that cannot store STARTED.
+NOT_BEGUN_S = 5.0
+
+
 class SettlingTracer:
     """Reports the message as done when the run has ended and Celery would acknowledge it.
 
-    Celery's own acknowledgement follows, but in a prefork pool the result that it depends on can get lost.
+    Celery's own acknowledgement follows, but in a prefork pool the result that it depends on can get lost. An error
+    that leaves Celery's tracer, which no pool but prefork reports, ends the run as a failure. If it had not begun, its
+    message waits.
     """
 
     def __init__(self, task: LaneTask, tracer: Trace) -> None:
@@ -51,13 +59,37 @@ class SettlingTracer:
         self.tracer = tracer
 
     def __call__(self, uuid: str, args: Any, kwargs: Any, request: dict[str, Any] | None = None) -> Any:
-        ended = self.tracer(uuid, args, kwargs, request)
         if not request or not request.get(envelope.LANE):
-            return ended
+            return self.tracer(uuid, args, kwargs, request)
+        try:
+            ended = self.tracer(uuid, args, kwargs, request)
+        except Exception as error:
+            ended = self._unrecorded(error, uuid, request)
         is_acknowledged = getattr(self._task, "acks_on_failure", None) is not False  # since Celery 5.7
         if ended.info is None or (ended.info.state == FAILURE and is_acknowledged):
             self._task.app.lanes.in_flight.reports.send(DONE, request["properties"]["delivery_tag"])
         return ended
+
+    def _unrecorded(self, error: Exception, uuid: str, request: dict[str, Any]) -> Any:
+        """The end of a run that Celery could not record: its result backend does not answer, or a hook has failed.
+        Called in the `except` block of the error.
+        """
+        if request[envelope.LANE].get("begun"):
+            logger.error("lanes: %s has ended, and Celery could not record how: %r", uuid, error)
+            state = REJECTED if isinstance(error, Reject) else FAILURE
+            return trace_ok_t(report_internal_error(self._task, error), TraceInfo(state, error), None, None)
+        logger.error("lanes: %s has not begun, and waits for %.0f s: %r", uuid, NOT_BEGUN_S, error)
+        delivery = delivery_from(request[envelope.LANE], request["properties"]["delivery_tag"], self._task.app.lanes)
+        end: Ignore | Reject = Ignore(f"{uuid} waits")
+        try:
+            delivery.park(delay_s=NOT_BEGUN_S, kind="NotBegun", reason=f"it could not begin: {error!r}")
+        except (RedisError, LanesError) as away:
+            delivery.release()
+            end = Reject(f"{uuid} is released uncounted: {away}", requeue=True)
+        try:
+            raise end
+        except (Ignore, Reject):
+            return trace_ok_t(ExceptionInfo(internal=True), TraceInfo(IGNORED, end), None, None)
 
 
 class Loop(Protocol):
