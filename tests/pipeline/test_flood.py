@@ -64,6 +64,24 @@ def test_a_call_in_a_flood_wait_is_made_after_its_worker_dies(make_pipeline: Mak
     assert sent(pipeline, 7) == ["hi", "#1"]
 
 
+def test_an_update_waits_while_telegram_refuses_the_token(make_pipeline: MakePipeline) -> None:
+    # Given the second call of a handler, which is refused with 401, and a single attempt
+    pipeline = make_pipeline(MAX_ATTEMPTS=1)
+    pipeline.simulator.fault(method="sendChatAction", status=401)
+    [refused] = pipeline.push(message(1, 7, do="says:hi chat_action:typing"))
+    pipeline.push(message(2, 7))
+    worker = pipeline.worker("threads", 4)
+    pipeline.poller()
+    until(lambda: pipeline.state_of(refused) == "delayed")
+    assert "Telegram refuses the bot's token" in worker.log
+    # When it is tried again
+    pipeline.redis.zadd(keys.DELAYED, dict.fromkeys(pipeline.redis.zrange(keys.DELAYED, 0, -1), 1))
+    # Then it is answered, in order, and nothing is sent twice
+    pipeline.drained()
+    assert sent(pipeline, 7) == ["hi", "#1", "#2"]
+    assert not pipeline.dead()
+
+
 def test_a_long_flood_wait_parks_the_update(make_pipeline: MakePipeline) -> None:
     # Given two chats where the second call of a handler is refused for an hour; one handler suppresses all errors
     pipeline = make_pipeline(BOT="tests.support.bots:bot")

@@ -30,6 +30,7 @@ from chatlanes.bot.calls.journal import CallJournal, JournaledCall, Uncertain
 from chatlanes.bot.interrupts import deletions_of
 from chatlanes.telegram import BotApiError, NetworkError, TooManyRequests, downloads, errors
 from chatlanes.telegram.client import BotApi, Prepared, is_read_only, prepare, repeated
+from chatlanes.telegram.errors import Unauthorized
 from chatlanes.telegram.flood import GateAnswer, ParkUpdate, Passage, RunGate
 from chatlanes.traces import Ending
 
@@ -206,6 +207,9 @@ class Calls:
                 result = repeated(lambda: self.send(call, begun), reads=False)
             except TooManyRequests as error:
                 self._begin_again(begun, passage, error)
+            except Unauthorized as error:
+                begun.undone()
+                passage.unauthorized(error)
             except BotApiError as error:
                 _note(begun, error)
                 raise
@@ -246,6 +250,8 @@ class Calls:
                 result = repeated(lambda: self.send(call), reads=True)
             except TooManyRequests as error:
                 passage.wait(passage.refused(error))
+            except Unauthorized as error:
+                passage.unauthorized(error)
             else:
                 passage.accepted()
                 return result

@@ -19,7 +19,7 @@ from celery_lanes.errors import RedisAway
 from celery_lanes.protocol import Command, script
 from chatlanes import traces
 from chatlanes.telegram.client import Prepared
-from chatlanes.telegram.errors import TooManyRequests
+from chatlanes.telegram.errors import TooManyRequests, Unauthorized
 from chatlanes.telegram.flood.keys import ask_keys, keys_of, refused_keys, scope_of
 from chatlanes.telegram.flood.parking import Waiting
 
@@ -247,6 +247,10 @@ class Passage:
         traces.here().event("refused with 429", retry_after_s=error.retry_after)
         self._run.waiting.log(f"{error}; on every worker, {self._paused(verdict)} waits {wait_s:g} s")
         return GateAnswer(verdict, wait_s, 0, some_refused=True)
+
+    def unauthorized(self, error: Unauthorized) -> NoReturn:
+        """Call after a 401. Raises ParkUpdate; in a hook, the error."""
+        self._run.waiting.for_token(error)
 
     def accepted(self) -> None:
         """Call when Telegram accepted the call. Sends nothing to Redis if no call was refused before."""

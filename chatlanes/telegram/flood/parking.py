@@ -19,6 +19,7 @@ from typing import NoReturn, Protocol
 from celery_lanes.errors import LeaseLost, RedisAway
 from celery_lanes.runtime import clock
 from celery_lanes.worker import is_stopping
+from chatlanes.telegram.errors import Unauthorized
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +28,8 @@ CHECK_EVERY_S = 0.2
 #: The share by which waits for the whole bot are lengthened at random. Otherwise all parked updates would come back at
 #: the same moment and be refused again.
 SPREAD = 0.1
+#: How long an update waits whose call was refused with 401.
+TOKEN_AGAIN_S = 30.0
 
 
 class FloodWait(Exception):  # noqa: N818  a wait, not an error
@@ -128,6 +131,18 @@ class Waiting:
         assert self._parking is not None, "a hook is refused, not parked"  # noqa: S101
         spread = random.uniform(0.0, SPREAD) if together else 0.0  # noqa: S311  not a secret
         self._parking.park(f"flood wait: {reason}", wait_s * (1 + spread))
+
+    def for_token(self, error: Unauthorized) -> NoReturn:
+        """Raises ParkUpdate; in a hook, the error. Not the update is at fault, but the token of this process."""
+        if self._parking is None:
+            raise error
+        logger.error(
+            "Telegram refuses the bot's token: %s is tried again after %.0f s. If the token was replaced, restart all "
+            "processes with the new one",
+            self._held.id,
+            TOKEN_AGAIN_S,
+        )
+        self._parking.park(str(error), TOKEN_AGAIN_S)
 
     def log(self, text: str) -> None:
         logger.info("%s: %s", self._held.id, text)
