@@ -25,6 +25,7 @@ from chatlanes.bot.coroutines import AsyncHandler, PlainCoroutine, Steps, watche
 from chatlanes.bot.event_loop import is_async
 from chatlanes.bot.schedules import Schedule, import_schedules
 from chatlanes.settings.imports import BotImportError, check_callable, check_takes, impatient, import_object
+from chatlanes.settings.reading import export
 from chatlanes.telegram.client import BotApi
 
 log = logging.getLogger(__name__)
@@ -37,9 +38,11 @@ def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None, argumen
     """The bot at `module:attribute`, made from the Bot, handler or framework object there, or the bot that a script
     (`mybot.py`) polls with. Raises BotImportError.
 
-    Each `async def` is wrapped as a plain function. `setting` is the name used in errors. A framework's calls are made
+    The variables of `.env` are in the environment when its code runs. Each `async def` is wrapped as a plain function.
+    `setting` is the name used in errors. A framework's calls are made
     with `api`; None is enough to check that the bot can be loaded. `arguments`: the command line of the bot's code.
     """
+    export()
     label = f"{setting}={path}"
     api = api or BotApi("http://127.0.0.1", "")
     with watched(f"{label}: its import"), command_line(label, arguments), importing(api, label):

@@ -79,6 +79,13 @@ def _variables(env: Mapping[str, str] | None, env_file: str | Path | None) -> di
     return {**{name: value for name, value in behind.items() if value}, **set_}
 
 
+def export(env_file: str | Path = ".env") -> None:
+    """Puts the variables of the file into the environment, where the code of a bot looks for them; that of the
+    environment wins.
+    """
+    os.environ.update(_variables(None, env_file))
+
+
 def _line(detail: ErrorDetails) -> str:
     field = str(detail["loc"][0])
     row = rows()[field]

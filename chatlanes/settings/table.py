@@ -20,7 +20,8 @@ Settings are read from the environment, and from a file `.env` in the folder whe
 ([.env.example](../.env.example) lists all of them). If a setting is in both, the environment wins. All parts must have
 the same settings. A wrong value ends a command before it does anything, with one line for each wrong setting. A name
 that looks like a misspelled setting causes a warning at the start, and so does a line of `.env` that is not
-`NAME=value`.
+`NAME=value`. A worker puts the variables of `.env` into its environment before it imports the bot, whose own code finds
+them there.
 
 `chatlanes settings page` generates this page.
 """

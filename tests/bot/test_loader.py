@@ -54,6 +54,13 @@ def test_bot_is_found_in_the_current_directory(write, name, attribute, source):
     assert handled(f"{name}:{attribute}") == 5
 
 
+def test_its_code_finds_the_variables_of_the_env_file(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "environ", {**os.environ, "SET": "outside"})
+    (tmp_path / ".env").write_text("BOT_TOKEN=1:abc\nSET=inside\n")
+    write("bot_of_env", "import os\nfound = os.environ['BOT_TOKEN'], os.environ['SET']\ndef handle(ctx): return found")
+    assert handled("bot_of_env:handle") == ("1:abc", "outside")
+
+
 def test_builtin_function_is_accepted():
     assert load_bot("builtins:repr").handle is repr
 

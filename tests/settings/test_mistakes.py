@@ -57,11 +57,12 @@ def test_a_setting_that_is_set_is_not_suggested() -> None:
 
 def test_an_unreadable_line_of_env_is_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / ".env"
-    file.write_text("# ours\nMAX_ATTEMPT=3\n\ngarbage here !\nBOT_TOKEN=1:abc\n")
+    file.write_text("# ours\nMAX_ATTEMPT=3\n\ngarbage here !\nBOT_TOKEN=1:abc\nword\n")
     assert load({}, file).token == "1:abc"
     assert capsys.readouterr() == ("", "")
     assert settings_warnings({}, file) == [
         f"{file}, line 4 is ignored: it is not NAME=value",
+        f"{file}, line 6 is ignored: it is not NAME=value",
         "MAX_ATTEMPT is not a setting; did you mean MAX_ATTEMPTS?",
     ]
     # A process whose parent has said it does not say it again
