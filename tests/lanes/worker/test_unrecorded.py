@@ -9,6 +9,7 @@ import pytest
 
 from celery_lanes.embedded_server import start_server
 from celery_lanes.protocol import connect
+from celery_lanes.transport import release_5_6
 from tests.support.history import ids
 from tests.support.lab import Lab, LabMaker
 from tests.support.waiting import until
@@ -91,7 +92,7 @@ def test_a_rejection_that_cannot_be_recorded_is_buried(
     lab.worker(*pool)
     lab.publish("a", ["lane"], task="reject", requeue=False)
     until(lambda: lab.dead() == ["a"])
-    assert "could not be recorded" in lab.problem("a")
+    assert ("could not be recorded" in lab.problem("a")) is not release_5_6.IS_CELERY  # which records none
     free_slots_run(lab, pool[1])
 
 
