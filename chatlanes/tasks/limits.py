@@ -221,7 +221,7 @@ class SlowRuns:
         self._reported.add(place)
         with about(lambda: Ids(stored.message_id, ctx.chat_id, ctx.attempt)):
             logger.warning(
-                "%s has run for %.0f s and is at %s, line %d, while %d newer updates of its lane wait for its end: a "
+                "%s has run for %.0f s and is at %s, line %d, while newer updates of its lane (%d) wait for its end: a "
                 "handler cannot wait for a later update of its own chat (docs/migrate/index.md#handlers-that-wait)",
                 first.co_qualname,
                 time.monotonic() - run.since_s,

@@ -54,12 +54,29 @@ def test_an_ordinary_queue_refuses_a_message_with_lane_keys(lab: Lab) -> None:
     assert lab.client.llen(ORDINARY_QUEUE) == 0
 
 
-@pytest.mark.parametrize("option", [{"lease_seconds": 0}, {"lease_seconds": "15"}, {"max_deaths": 0}])
+@pytest.mark.parametrize(
+    "option", [{"lease_seconds": 0}, {"lease_seconds": "15"}, {"max_deaths": 0}, {"max_deaths": 2.5}]
+)
 def test_a_transport_option_that_is_no_such_number_is_refused(make_lab: LabMaker, option: dict[str, Any]) -> None:
     [(name, value)] = option.items()
     worker = make_lab(options=option).worker("solo", is_awaited=False)
     assert worker.exit_code() != 0
-    assert f"{name}={value!r} in broker_transport_options: use a number from 1 to " in worker.log
+    assert f"{name}={value!r} in broker_transport_options: use a " in worker.log
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        ({"lease_second": 3}, "lease_second in broker_transport_options is not an option; did you mean lease_seconds?"),
+        ({"maxdeaths": 3}, "maxdeaths in broker_transport_options is not an option; did you mean max_deaths?"),
+        ({"global_keyprefix": "é:"}, "global_keyprefix='é:' in broker_transport_options: use ASCII characters"),
+    ],
+)
+def test_a_transport_option_without_effect_is_refused(
+    make_lab: LabMaker, option: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(lanes.Misconfigured, match=re.escape(sentence)):
+        make_lab(options=option).app.lanes.in_flight  # noqa: B018
 
 
 def test_a_task_with_lanes_instead_of_lane_is_named(redis_url: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from math import inf
 from typing import Any
 
@@ -54,6 +55,8 @@ _LAST_FLUSH_S = 3.0
 #: Transport options of lanes (Celery: broker_transport_options).
 LEASE_SECONDS, MAX_DEATHS_OPTION = "lease_seconds", "max_deaths"
 DEFAULT_LEASE_S = 15.0
+#: The ratio of difflib above which an option is a misspelled one.
+ALIKE = 0.8
 
 
 class BackgroundThread:
@@ -242,7 +245,7 @@ class Recoverer:
             what = unknown_texts(swept.unknown_version)
             logger.error("lanes: postponed %d timers by 5 s, because one %s", swept.postponed, what)
         if swept.expired:
-            logger.warning("lanes: %d leases expired; their messages are handed out again", swept.expired)
+            logger.warning("lanes: leases expired: %d; their messages are handed out again", swept.expired)
         next_s = min(SWEEP_EVERY_S, in_flight.lease_s * SWEEP_EVERY_OF_LEASE)
         if swept.next_ms is not None:
             next_s = min(next_s, max(swept.next_ms, 10) / 1000)
@@ -307,6 +310,7 @@ def in_flight_of(
     options = connection.transport_options
     key = (os.getpid(), ";".join(connection.alt) or connection.as_uri(), options.get("global_keyprefix") or "")
     if key not in _tables:
+        _check_options(options)
         _tables[key] = InFlight(
             lease_s=_option(options, LEASE_SECONDS, DEFAULT_LEASE_S, 1, 3600),
             max_deaths=int(_option(options, MAX_DEATHS_OPTION, MAX_DEATHS, 1, 1_000_000)),
@@ -316,11 +320,26 @@ def in_flight_of(
     return _tables[key]
 
 
+def _check_options(options: Mapping[str, Any]) -> None:
+    """Raises Misconfigured for an option that looks misspelled, and for a prefix with which kombu cannot fetch."""
+    ours = (LEASE_SECONDS, MAX_DEATHS_OPTION)
+    for name in options:
+        if name not in ours and (likely := get_close_matches(name, ours, n=1, cutoff=ALIKE)):
+            raise Misconfigured(f"{name} in broker_transport_options is not an option; did you mean {likely[0]}?")
+    prefix = options.get("global_keyprefix") or ""
+    if not isinstance(prefix, str) or not prefix.isascii():
+        raise Misconfigured(f"global_keyprefix={prefix!r:.100} in broker_transport_options: use ASCII characters")
+
+
 def _option(options: Mapping[str, Any], name: str, default: float, least: int, most: int) -> float:
-    """A number of broker_transport_options. Raises Misconfigured."""
+    """A number of broker_transport_options; a whole one, if the default is. Raises Misconfigured."""
     value = options.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise Misconfigured(f"{name}={value!r:.100} in broker_transport_options: use a number from {least} to {most:,}")
+    allowed = int if isinstance(default, int) else (int, float)
+    if isinstance(value, bool) or not isinstance(value, allowed) or not least <= value <= most:
+        number = "whole number" if allowed is int else "number"
+        raise Misconfigured(
+            f"{name}={value!r:.100} in broker_transport_options: use a {number} from {least} to {most:,}"
+        )
     return value
 
 
