@@ -341,6 +341,7 @@ def test_chats_survive_a_kill(tmp_path: Path) -> None:
         second = run(command, env=ALONE, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert second.returncode == 1
         assert "page.sqlite3 cannot be used: another sandbox uses it" in second.stderr
+        beside = first.write("in a chat that the page does not have", chat_id=1000)
         assert first.process
         first.process.kill()
         first.process.wait(PATIENCE_S)
@@ -355,7 +356,7 @@ def test_chats_survive_a_kill(tmp_path: Path) -> None:
         # And ids continue
         more = page.say("more")
         assert more["message_id"] == 4
-        assert more["update_id"] > waiting["update_id"]
+        assert more["update_id"] > beside["update_id"] > waiting["update_id"]
         page.do("clear", chat_id=101)
         assert page.say("anew")["message_id"] == 5
         bot.close()

@@ -184,6 +184,7 @@ class PageBot(SimulatedBot):
     def deliver(self, updates: list[Update]) -> list[int | None]:
         """Deliver streamed or posted updates; those of the page go through `deliver_to_bot`."""
         ids = super().deliver(updates)
+        self.storage.note("next", self.updates.next_id)  # no id is given twice, although these are not stored
         for update_id, update in zip(ids, updates, strict=True):
             if update_id is not None:
                 self._pass(update_id, update)
