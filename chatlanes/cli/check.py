@@ -45,9 +45,14 @@ def of_settings() -> Iterator[Finding]:
 
 
 def of_deployments(lanes: BotContext) -> Iterator[Finding]:
-    """Deployments of other bots that use the same queues. Only running processes are known."""
-    for sentence in deployments.foreign(deployments.processes(lanes.client)):
+    """Deployments of other bots that use the same queues, and settings that differ within one. Only running processes
+    are known.
+    """
+    alive = deployments.processes(lanes.client)
+    for sentence in deployments.foreign(alive):
         yield Finding(False, "deployments", sentence)
+    for sentence in deployments.differing(alive):
+        yield Finding(False, "settings", sentence)
 
 
 def of_schedules(lanes: BotContext) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ import os
 import socket
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -41,6 +42,10 @@ ADDED_BOTS = 0
 #: Before the digest of a key of BOTS_KEY. It is announced beside the queue groups, because a process of an older
 #: release takes an announcement with another field for an expired one.
 KEY = "key:"
+#: Before a setting and its value, at the same place.
+SETTING = "setting:"
+#: With other values of these, processes would order the same updates in different ways, or end each other's leases.
+COMMON = ("order_by", "queues", "collect", "interrupt", "lease_seconds")
 
 ANNOUNCE_EVERY_S = 5.0
 #: A process counts as alive for this long after its last announcement: three may fail. A killed process blocks the
@@ -60,7 +65,7 @@ class ForeignDeployment(ServerUnfit):
 @dataclass(frozen=True)
 class Announcement:
     """The announcement of a process. `fills`: the queue groups to which its bots' updates are appended; `reads`: those
-    from which it fetches, and the digests of its keys (KEY).
+    from which it fetches, the digests of its keys (KEY), and its common settings (SETTING).
     """
 
     what: str
@@ -103,7 +108,7 @@ class Presence:
         added = [] if settings.bots_key is None else [ADDED_BOTS]
         self._bots = sorted([*(bot.bot_id for bot in settings.served), *added])
         self._fills = sorted({*(bot.queue_group for bot in settings.served), *(settings.queue_group for _ in added)})
-        self._reads = sorted({*self._fills, settings.queue_group, *_keys_of(settings)})
+        self._reads = sorted({*self._fills, settings.queue_group, *_keys_of(settings), *_common(settings)})
         self._since_us = 0
         self._is_over = Event()
 
@@ -196,6 +201,15 @@ def _keys_of(settings: Settings) -> Iterator[str]:
         yield KEY + hashlib.sha256(f"BOTS_KEY {key}".encode()).hexdigest()[:16]
 
 
+def _common(settings: Settings) -> Iterator[str]:
+    """The common settings; of the token a digest, which reveals nothing of it: it is random."""
+    for field in COMMON:
+        yield f"{SETTING}{field.upper()}={getattr(settings, field)}"
+    if settings.bot_token is not None:
+        digest = hashlib.sha256(f"BOT_TOKEN {settings.token}".encode()).hexdigest()
+        yield f"{SETTING}BOT_TOKEN=one with the digest {digest[:8]}"
+
+
 @contextmanager
 def present(what: str, settings: Settings, run: Callable[[Callable[[], None]], None]) -> Iterator[None]:
     """Announce a process that does not fork, while the context is open. Raises ForeignDeployment, and whatever `run`
@@ -246,6 +260,21 @@ def foreign(alive: dict[str, Announcement]) -> Iterator[str]:
             if earlier.is_foreign_to(later) and tuple(later.bots) not in reported:
                 reported.add(tuple(later.bots))
                 yield f"of bot {_ids(later)}: {sentence(name, earlier)}"
+
+
+def differing(alive: dict[str, Announcement]) -> Iterator[str]:
+    """One sentence for each common setting that differs between processes of the same bots."""
+    found: defaultdict[tuple[Any, str], dict[str, str]] = defaultdict(dict)
+    for name, each in alive.items():
+        for entry in each.reads:
+            setting, _, value = entry.partition("=")
+            if setting.startswith(SETTING):
+                process = f"{each.what} {name.rpartition(':')[0]}"
+                found[tuple(each.bots), setting.removeprefix(SETTING)].setdefault(value, process)
+    for (_, setting), values in sorted(found.items()):
+        if len(values) > 1:
+            shown = ", ".join(f"{value} ({process})" for value, process in values.items())
+            yield f"{setting} differs: {shown}. Restart the processes that do not have the value that all should have"
 
 
 def sentence(name: str, other: Announcement) -> str:

@@ -85,7 +85,7 @@ SENTENCES: dict[str, set[str]] = {
     "chatlanes/settings/spelling.py": {"misspelled", "_read"},
     "chatlanes/telegram/methods.py": {"check_method", "check_parameters"},
     "chatlanes/traces/otel.py": {"_exporter"},
-    "chatlanes/updates/deployments.py": {"sentence"},
+    "chatlanes/updates/deployments.py": {"differing", "sentence"},
     "chatlanes/updates/queues.py": {"left_behind", "unknown"},
 }
 #: A message with fewer letters of its own is another one's frame, such as "%s: %s".

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -71,6 +72,27 @@ def test_conflict_is_found_after_both_started(bots: tuple[Settings, Settings], r
         # And when it has left, nothing is reported
         second.leave()
         assert not list(deployments.foreign(deployments.processes(client)))
+
+
+def test_settings_that_differ_within_a_deployment_are_named(redis_url: str) -> None:
+    def present(what: str, token: str, **settings: str) -> None:
+        given = {"BOT_TOKEN": token, "REDIS_URL": redis_url, **settings}
+        Presence(what, load(given, env_file=None))._announce()
+
+    # Given two processes that agree, and a worker of another bot that has queues of its own
+    present("poller", TOKEN, ORDER_BY="chat")
+    present("worker", TOKEN, ORDER_BY="chat")
+    present("worker", OTHER_TOKEN, ORDER_BY="user")
+    with connect(redis_url) as client:
+        assert not list(deployments.differing(deployments.processes(client)))
+        # When one more has another order
+        present("worker", f"{TOKEN}2", ORDER_BY="user", LEASE_SECONDS="60")
+        token, leases, order = deployments.differing(deployments.processes(client))
+    assert token.startswith("BOT_TOKEN differs: one with the digest ")
+    assert "SECRET" not in token
+    assert leases.startswith("LEASE_SECONDS differs: ")
+    assert re.search(r"chat \((poller|worker) \S+:\d+\)", order)
+    assert re.search(r"user \(worker \S+:\d+\)", order)
 
 
 def test_live_deployment_is_refused_and_a_dead_one_waited_out(
