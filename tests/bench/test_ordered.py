@@ -63,6 +63,7 @@ def overlaps(attempts: Attempts) -> Attempts:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "words"),
     [

@@ -255,6 +255,7 @@ def test_an_app_with_another_transport_is_refused() -> None:
         check_transport(app)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("url", "why"),
     [

@@ -85,6 +85,7 @@ def test_threads_with_one_key_append_one_call(here: Outbox, redis: Redis) -> Non
     assert appended(redis) == 10
 
 
+@pytest.mark.slow
 def test_two_processes_with_one_key_append_one_call(here: Outbox, redis: Redis, redis_url: str, tmp_path: Path) -> None:
     # Given two processes that are about to send with the same twenty keys
     env = {**outside(), "PYTHONPATH": str(ROOT), "REDIS_URL": redis_url, "BOT_TOKEN": TOKEN}

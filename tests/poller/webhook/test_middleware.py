@@ -48,6 +48,7 @@ def url(redis_url: str, tmp_path: Path) -> Iterator[str]:
         server.end()
 
 
+@pytest.mark.slow
 def test_server_that_forks_after_it_loads_the_app_stores_updates(url: str, redis_url: str) -> None:
     for number in (1, 2, 2):
         answer = requests.post(f"{url}/telegram", json=update(number), headers={HEADER: SECRET}, timeout=WITHIN_S)

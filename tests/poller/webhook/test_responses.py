@@ -171,6 +171,7 @@ def test_slow_client_is_disconnected_and_delays_no_other(receiver: ReceiverProce
         each.close()
 
 
+@pytest.mark.slow
 @pytest.mark.first_only
 @pytest.mark.parametrize(
     ("settings", "code", "text"),

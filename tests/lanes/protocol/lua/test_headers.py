@@ -420,6 +420,7 @@ def test_a_flushed_script_is_loaded_again(store: Store) -> None:
     assert Script("sweep").sha == script("sweep").sha
 
 
+@pytest.mark.slow
 def test_the_scripts_are_the_same_in_every_locale() -> None:
     program = "from celery_lanes.protocol.scripts import digest; print(digest())"
     locales = ({"PYTHONUTF8": "1"}, {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "POSIX"})
