@@ -39,8 +39,8 @@ def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None, argumen
     (`mybot.py`) polls with. Raises BotImportError.
 
     The variables of `.env` are in the environment when its code runs. Each `async def` is wrapped as a plain function.
-    `setting` is the name used in errors. A framework's calls are made
-    with `api`; None is enough to check that the bot can be loaded. `arguments`: the command line of the bot's code.
+    `setting` is the name used in errors. A framework's calls are made with `api`; None is enough to check that the bot
+    can be loaded. `arguments`: the command line of the bot's code.
     """
     export()
     label = f"{setting}={path}"

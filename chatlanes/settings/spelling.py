@@ -59,12 +59,10 @@ def _read(env_file: str | Path | None) -> tuple[list[str], list[str]]:
     names, unreadable = [], []
     with Path(env_file).open(encoding="utf-8") as stream:
         for binding in parse_stream(stream):
-            if binding.error:
+            if binding.error or (binding.key and binding.value is None):
                 stripped = binding.original.string.lstrip("\n")
                 line = binding.original.line + len(binding.original.string) - len(stripped)
                 unreadable.append(f"{env_file}, line {line} is ignored: it is not NAME=value")
-            elif binding.key and binding.value is None:
-                unreadable.append(f"{env_file}, line {binding.original.line} is ignored: it is not NAME=value")
             elif binding.key:
                 names.append(binding.key)
     return names, unreadable

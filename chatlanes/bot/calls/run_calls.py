@@ -207,9 +207,6 @@ class Calls:
                 result = repeated(lambda: self.send(call, begun), reads=False)
             except TooManyRequests as error:
                 self._begin_again(begun, passage, error)
-            except Unauthorized as error:
-                begun.undone()
-                passage.unauthorized(error)
             except BotApiError as error:
                 _note(begun, error)
                 raise
@@ -235,11 +232,20 @@ class Calls:
         begun.begin(passage.commands())
 
     def send(self, call: Prepared, begun: JournaledCall | None = None) -> Any:
-        """Send the call once. The lease is checked again, because the process may have been frozen, or have waited."""
+        """Send the call once. The lease is checked again, because the process may have been frozen, or have waited.
+        Raises ParkUpdate if Telegram refuses the token.
+        """
         update = None if self.journal is None else self.journal.run.id
-        if begun is None:
-            return self.api.send(call, update, before_send=lambda: self.ensure(call.method))
-        return self.api.send(call, update, f"{begun.position}{' again' * begun.is_again}", begun.ensure)
+        try:
+            if begun is None:
+                return self.api.send(call, update, before_send=lambda: self.ensure(call.method))
+            return self.api.send(call, update, f"{begun.position}{' again' * begun.is_again}", begun.ensure)
+        except Unauthorized as error:
+            if begun is not None:
+                begun.undone()
+            if self.gate is None:
+                raise
+            self.gate.unauthorized(error)
 
     def _read(self, call: Prepared, passage: Passage) -> Any:
         while True:
@@ -250,8 +256,6 @@ class Calls:
                 result = repeated(lambda: self.send(call), reads=True)
             except TooManyRequests as error:
                 passage.wait(passage.refused(error))
-            except Unauthorized as error:
-                passage.unauthorized(error)
             else:
                 passage.accepted()
                 return result

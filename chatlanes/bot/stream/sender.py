@@ -19,7 +19,7 @@ from chatlanes import traces
 from chatlanes.bot.calls.journal import CallJournal, JournaledCall, RecordedCall
 from chatlanes.bot.calls.run_calls import Api, Calls, ending_of
 from chatlanes.telegram.client import Prepared, prepare
-from chatlanes.telegram.errors import BotApiError, TooManyRequests, Unauthorized
+from chatlanes.telegram.errors import BotApiError, TooManyRequests
 from chatlanes.telegram.flood import RunGate
 from chatlanes.telegram.flood.gate import is_group
 from chatlanes.telegram.flood.keys import EDITED, LONGEST_SCOPE
@@ -177,8 +177,6 @@ class Sender:
         except BotApiError as error:
             if begun is not None and not error.uncertain:  # the call was certainly not made
                 begun.undone()
-            if isinstance(error, Unauthorized):
-                passage.unauthorized(error)
             if not isinstance(error, TooManyRequests):
                 raise
             return Held(passage.refused(error).wait_s)

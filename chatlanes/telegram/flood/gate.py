@@ -162,6 +162,10 @@ class RunGate:
         """Call when Redis does not answer. Raises ParkUpdate; in a hook, the outage."""
         self.waiting.cut_off(outage)
 
+    def unauthorized(self, error: Unauthorized) -> NoReturn:
+        """Call after a 401. Raises ParkUpdate; in a hook, the error."""
+        self.waiting.unauthorized(error)
+
     def for_hook(self) -> RunGate:
         """The gate for a hook, whose run cannot be parked: its calls wait in place or fail with TooManyRequests."""
         return RunGate(self.gate, self.waiting.for_hook())
@@ -247,10 +251,6 @@ class Passage:
         traces.here().event("refused with 429", retry_after_s=error.retry_after)
         self._run.waiting.log(f"{error}; on every worker, {self._paused(verdict)} waits {wait_s:g} s")
         return GateAnswer(verdict, wait_s, 0, some_refused=True)
-
-    def unauthorized(self, error: Unauthorized) -> NoReturn:
-        """Call after a 401. Raises ParkUpdate; in a hook, the error."""
-        self._run.waiting.for_token(error)
 
     def accepted(self) -> None:
         """Call when Telegram accepted the call. Sends nothing to Redis if no call was refused before."""

@@ -132,8 +132,8 @@ class Waiting:
         spread = random.uniform(0.0, SPREAD) if together else 0.0  # noqa: S311  not a secret
         self._parking.park(f"flood wait: {reason}", wait_s * (1 + spread))
 
-    def for_token(self, error: Unauthorized) -> NoReturn:
-        """Raises ParkUpdate; in a hook, the error. Not the update is at fault, but the token of this process."""
+    def unauthorized(self, error: Unauthorized) -> NoReturn:
+        """Raises ParkUpdate, because the token of this process is wrong, not the update; in a hook, the error."""
         if self._parking is None:
             raise error
         logger.error(

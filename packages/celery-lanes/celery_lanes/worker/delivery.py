@@ -81,7 +81,7 @@ class Delivery:
     note: str = ""
     #: A program without lanes has pushed the message onto the queue: it is in no lane.
     is_foreign: bool = False
-    #: Its entry of the message's headers, in which "begun" is set when the run has begun.
+    #: Its entry of the message's headers, in which "started" is set when the run starts.
     header: dict[str, Any] = field(default_factory=dict, repr=False)
     #: The lease was valid when the run began.
     is_started: bool = field(default=False, init=False)
@@ -157,7 +157,7 @@ class Delivery:
             self._listen()
         if self._arrivals is not None:
             self._begin_arrivals(self._arrivals)
-        self.is_started = self.header["begun"] = True
+        self.is_started = self.header["started"] = True
 
     def _listen(self) -> None:
         """From now on an interrupt is noticed, and one that came before. Costs no round trip, unless the process has

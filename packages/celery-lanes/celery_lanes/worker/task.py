@@ -42,7 +42,7 @@ Trace = Callable[..., Any]
 _CHORD_DONE = b"done"
 
 
-#: After an error before a run, such as that of a result backend that cannot store STARTED.
+#: How long a message waits whose task could not begin, because the result backend could not store STARTED, for example.
 NOT_BEGUN_S = 5.0
 
 
@@ -74,7 +74,7 @@ class SettlingTracer:
         """The end of a run that Celery could not record: its result backend does not answer, or a hook has failed.
         Called in the `except` block of the error.
         """
-        if request[envelope.LANE].get("begun"):
+        if request[envelope.LANE].get("started"):
             logger.error("lanes: %s has ended, and Celery could not record how: %r", uuid, error)
             state = REJECTED if isinstance(error, Reject) else FAILURE
             return trace_ok_t(report_internal_error(self._task, error), TraceInfo(state, error), None, None)
@@ -89,7 +89,8 @@ class SettlingTracer:
         try:
             raise end
         except (Ignore, Reject):
-            return trace_ok_t(ExceptionInfo(internal=True), TraceInfo(IGNORED, end), None, None)
+            state = IGNORED if isinstance(end, Ignore) else REJECTED
+            return trace_ok_t(ExceptionInfo(internal=True), TraceInfo(state, end), None, None)
 
 
 class Loop(Protocol):
