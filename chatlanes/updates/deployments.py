@@ -45,7 +45,8 @@ KEY = "key:"
 #: Before a setting and its value, at the same place.
 SETTING = "setting:"
 #: With other values of these, processes would order the same updates in different ways, or end each other's leases.
-COMMON = ("order_by", "queues", "collect", "interrupt", "lease_seconds")
+#: QUEUES may differ while it is raised or lowered (docs/operations.md).
+COMMON = ("order_by", "collect", "interrupt", "lease_seconds")
 
 ANNOUNCE_EVERY_S = 5.0
 #: A process counts as alive for this long after its last announcement: three may fail. A killed process blocks the
