@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from spec.tlc import Answer, check
+from spec.tlc import Answer, check, module
 
 INVARIANTS = ("Order", "Exclusion", "NoDeadlock", "Once", "NoZombie", "Poison", "NothingLost", "OneState", "HeadActive")
 ACTIONS = ("FencesGrow", "LeasesHold")
@@ -39,14 +39,9 @@ class Model:
     def _module(self) -> str:
         sets = [_set(f'"{key}"' for key in keys) for keys in self.keys]
         limits = [_set(each) for each in self.limits]
-        return f"""---- MODULE Run ----
-EXTENDS {self.module}, TLC
-CONSTANTS {", ".join(self._names())}
-TheKeysOf == << {", ".join(sets)} >>
-TheLimitsOf == << {", ".join(limits)} >>
-Alike == Permutations(Workers)
-====
-"""
+        more = f"CONSTANTS {', '.join(self._names())}\nAlike == Permutations(Workers)\n"
+        definitions = {"KeysOf": f"<< {', '.join(sets)} >>", "LimitsOf": f"<< {', '.join(limits)} >>"}
+        return module(f"{self.module}, TLC", definitions, more)
 
     def _names(self) -> list[str]:
         return [f"w{n}" for n in range(1, self.workers + 1)]

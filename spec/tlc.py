@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -46,6 +46,16 @@ def check(module: str, config: str, *, is_short: bool = False) -> Answer:
         for name, text in {"Run.tla": module, "Run.cfg": config}.items():
             (folder / name).write_text(text)
         return _answer(_run(folder, *(_SHORT if is_short else _LONG)))
+
+
+def module(extends: str, constants: Mapping[str, str], more: str = "") -> str:
+    """The text of the module Run. It defines `TheNAME` for each constant; the configuration says `NAME <- TheNAME`.
+
+    TLC computes such a definition anew at each use, but one that this definition names only once.
+    """
+    values = [f"Value{name} == {value}" for name, value in constants.items()]
+    names = [f"The{name} == Value{name}" for name in constants]
+    return "\n".join(["---- MODULE Run ----", f"EXTENDS {extends}", more, *values, *names, "====", ""])
 
 
 def _run(folder: Path, java: Sequence[str], workers: str) -> str:

@@ -11,7 +11,7 @@ from celery_lanes.protocol import keys
 from spec.conformance.events import Event
 from spec.conformance.mirror import Abstract, Line, Mirror
 from spec.conformance.monitor import Call
-from spec.tlc import Answer, check
+from spec.tlc import Answer, check, module
 
 GONE: Abstract = ("none", "", 0, False, False, False, False, 1, False, False, False, "")
 _CHECKED_FENCE = ("settle", "release", "died", "delay", "bury", "renew", "shield", "unshield")
@@ -274,17 +274,15 @@ def _module(piece: Piece, names: _Names) -> str:
             for i, index in enumerate(_INDEXES)
         },
     }
-    events = ",\n".join(_event(step, names) for step in piece.steps)
-    keys_of = _tuple(_set(map(names.lane, piece.keys.get(name, ()))) for name in names.messages)
-    limits_of = _tuple(_set(map(names.limit, piece.limits.get(name, ()))) for name in names.messages)
-    begins = f"""---- MODULE Run ----
-EXTENDS Trace
-TheKeysOf == {keys_of}
-TheLimitsOf == {limits_of}
-TheStart == [{", ".join(f"{name} |-> {value}" for name, value in start.items())}]
-"""
+    constants = {
+        "KeysOf": _tuple(_set(map(names.lane, piece.keys.get(name, ()))) for name in names.messages),
+        "LimitsOf": _tuple(_set(map(names.limit, piece.limits.get(name, ()))) for name in names.messages),
+        "Given": f"[{', '.join(f'{name} |-> {value}' for name, value in start.items())}]",
+    }
     # TLC looks for PlusCal first, in a time that is quadratic in the length of a line.
-    return begins.replace(", ", ",\n") + f"TheEvents == <<\n{events}\n>>\n====\n"
+    definitions = {name: value.replace(", ", ",\n") for name, value in constants.items()}
+    definitions["Events"] = "<<\n" + ",\n".join(_event(step, names) for step in piece.steps) + "\n>>"
+    return module("Trace", definitions)
 
 
 def _event(step: Step, names: _Names) -> str:
@@ -337,7 +335,7 @@ def _config(names: _Names, max_deaths: int, *, judges: bool) -> str:
   KeysOf <- TheKeysOf
   LimitsOf <- TheLimitsOf
   Permits = 0
-  Given <- TheStart
+  Given <- TheGiven
   Events <- TheEvents
   Judges = {str(judges).upper()}
   Nobody = 0
