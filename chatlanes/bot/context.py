@@ -244,11 +244,14 @@ class Context(Once, Shorthands):
     @property
     def previous_calls(self) -> list[PreviousApiCall]:
         """The Bot API calls and steps of the interrupted runs before this one, oldest first, so that this run can edit
-        or delete what they sent. Empty if none was interrupted.
+        or delete what they sent. Empty if none was interrupted. Up to a question that is answered, those of the run
+        that has asked it.
 
         Raises:
             celery_lanes.LeaseLost: Another worker may run this update by now.
         """
+        if self.question is not None and (seen := self.question.seen_before(self.__dict__.get("asked", 0))) is not None:
+            return [PreviousApiCall(*call) for call in seen]
         return [] if self.interrupts is None else self.interrupts.previous_calls
 
     def shield(self) -> Shield | nullcontext[None]:

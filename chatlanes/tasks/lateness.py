@@ -12,12 +12,16 @@ from typing import Any, Protocol
 import celery_lanes as lanes
 from celery_lanes.protocol import keys, plain
 from celery_lanes.worker.gathering import followers, gather
+from chatlanes.bot.calls.journal import JournaledCall
 from chatlanes.bot.context import Context
 from chatlanes.settings import Settings
 from chatlanes.updates.collecting import CONTENT, GroupName, naming
 from chatlanes.updates.intake import TASK
 from chatlanes.updates.parsing import number, parse, read
 from chatlanes.updates.routing import NEW_MESSAGES, KeysError, controlling, is_urgent
+
+#: The place of a note in the journal of a message: its first run began late.
+LATE = "late/1"
 
 WRITTEN = NEW_MESSAGES | {"edited_message", "edited_channel_post", "edited_business_message"}
 
@@ -40,8 +44,21 @@ def check(served: Served) -> None:
 
 
 def is_late_run(served: Served, delivery: lanes.Delivery, updates: Sequence[dict[str, Any]]) -> bool:
-    """True if all updates of the run have waited longer than MAX_AGE. Those that were collected had."""
-    return delivery.is_gathered or is_late(served, updates, delivery.age_s)
+    """True if all updates of the run have waited longer than MAX_AGE. Those that were collected had.
+
+    A run before it decides, if it has made calls: with another value, the handler might make others.
+    """
+    if delivery.is_gathered or not is_late(served, updates, delivery.age_s):
+        return delivery.is_gathered
+    asked = plain("HKEYS", keys.journal(delivery.id))
+    found: Any = delivery.journal.retry_until_done(lambda: delivery.lanes.store.run(asked))
+    places = {place.decode() for place in found}
+    return LATE in places or not any(" " not in place for place in places)  # with a blank: of an interrupted run
+
+
+def note(delivery: lanes.Delivery) -> None:
+    """The handler will run, and is late. Written with its first call."""
+    JournaledCall(delivery.journal, "late", LATE, "late", "repeat").refused(None)  # so it does not count as a call
 
 
 def is_late(served: Served, updates: Sequence[dict[str, Any]], age_s: float) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from celery.exceptions import Ignore
 from celery.utils.log import get_task_logger
@@ -41,6 +41,7 @@ class AskingRun(Protocol):
 
     served: ServedBot
     ctx: Context
+    started_s: float
     handler: Callable[[Context], object] | None
     delivery: lanes.Delivery
     parking: Parking
@@ -66,9 +67,29 @@ def take(run: AskingRun) -> None:
     def handle(ctx: Context) -> None:
         run_blocking(lambda: _reply(run, before, question, meaning))
         if is_closed and not is_stopped:
-            run.served.bot_for(ctx)(ctx)
+            _bot_of(run, ctx)(ctx)
+            _check_answers(ctx)
 
     run.handler = handle
+
+
+def _bot_of(run: AskingRun, ctx: Context) -> Callable[[Context], object]:
+    """The bot, or its on_limited if that has asked."""
+    bot = run.served.bot
+    if ctx.question is not None and ctx.question.seen.get("is_limited") and bot.on_limited is not None:
+        return replace(bot, handle=bot.on_limited)
+    return run.served.bot_for(ctx)
+
+
+def _check_answers(ctx: Context) -> None:
+    """Raises LookupError if the handler has ended without asking again what is answered."""
+    if ctx.question is None or "new_question" in ctx.__dict__ or ctx.interrupted:
+        return
+    if ctx.__dict__.get("asked", 0) < len(ctx.question.answers):
+        raise LookupError(
+            f"the answer to question {ctx.question.id} has reached no ctx.ask: with the same update, the bot has taken "
+            "another way than before. Its code has changed, or a state by which it chooses its handler"
+        )
 
 
 def _keep_answer(run: AskingRun, question: Question) -> None:
@@ -84,7 +105,16 @@ def _continue(run: AskingRun, question: Question, meaning: Meaning) -> None:
     """Give the run the context of the handler that has asked."""
     ctx = run.ctx
     question.answers.append(meaning.answer)
-    run.ctx = replace(ctx, update=question.updates[-1], updates=question.updates, question=question)
+    seen = question.seen
+    run.ctx = replace(
+        ctx,
+        update=question.updates[-1],
+        updates=question.updates,
+        question=question,
+        is_late=seen.get("is_late", False),
+        appended_s=run.started_s - seen.get("age_s", 0.0),
+        timer_plan=replace(ctx.timer_plan, late_s=seen.get("late_s", 0.0)),
+    )
     if run.delivery.interrupted:  # the answer is another one now
         run.ctx.__dict__["newest_of_answer"] = ctx.update.get("update_id")
     if isinstance(ctx.api, Calls) and ctx.api.journal is not None:
@@ -117,6 +147,7 @@ def opened(run: AskingRun) -> list[Write]:
     assert ctx.api.journal is not None  # noqa: S101
     question.calls = {place: [*call] for place, call in ctx.api.journal.outcomes().items() if is_of_handler(place)}
     question.arrived = ctx.__dict__.get("taken", [])
+    question.seen = _seen(run, question)
     former, lane = _open_question(run)
     timers = Stored(run.delivery, run.parking)
     writes: list[Write] = [] if former is None else _closing(run, former, lane)
@@ -124,6 +155,30 @@ def opened(run: AskingRun) -> list[Write]:
     after_ms = round(question.timeout_s * 1000)
     Timers(ctx.update, ctx.timer_plan, timers).stage(timers, KIND, question.id, {}, None, after_ms)
     return [*writes, *timers.writes]
+
+
+def _seen(run: AskingRun, question: Question) -> dict[str, Any]:
+    """What the handler may have looked at, as far as it is not empty. Raises Ignore if the lease was lost."""
+    ctx, former = run.ctx, run.ctx.question
+    try:
+        calls = [[call.method, call.result] for call in ctx.previous_calls]
+    except lanes.LeaseLost as lost:
+        raise Ignore(f"the lease of {run.delivery.id} was lost") from lost
+    before = [] if former is None else [former.seen_before(n) or [] for n in range(len(former.answers))]
+    previous = [*before, calls]
+    seen = {
+        "age_s": _noticed(0.0 if ctx.appended_s is None else run.started_s - ctx.appended_s),
+        "late_s": _noticed(ctx.timer_plan.late_s),
+        "is_late": ctx.is_late,
+        "is_limited": run.delivery.is_marked or (former is not None and former.seen.get("is_limited", False)),
+        "previous": previous if any(previous) else [],
+    }
+    return {name: value for name, value in seen.items() if value}
+
+
+def _noticed(seconds: float) -> float:
+    """0 for less than a second, on which no handler depends: older releases do not read a question with `seen`."""
+    return seconds if seconds >= 1 else 0.0
 
 
 def _open_question(run: AskingRun) -> tuple[Question | None, str]:

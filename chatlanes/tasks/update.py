@@ -58,6 +58,8 @@ NO_LIMITS = nullcontext()
 
 #: The kind of a call of the outbox (outbox.py), whose module other runs do not import.
 OUTBOX = "send"
+#: How the data of a button of a question begins (bot/calls/questions.py).
+ANSWERS = "chatlanes:"
 #: How the ids of messages continue after the bot's id if their runs are not coroutines, whatever the bot is.
 IN_PLACE = (f"{broadcasts.KIND}:", f"{OUTBOX}:")
 
@@ -128,10 +130,13 @@ class Run:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class LaneRun(Run):
-    """A run with a lease. `writes` are stored with those of the context when the update is settled."""
+    """A run with a lease. `writes` are stored with those of the context when the update is settled. `started_s`: by
+    `time.monotonic()`.
+    """
 
     delivery: lanes.Delivery
     parking: Parking
+    started_s: float = field(default_factory=monotonic)
     writes: list[Write] = field(default_factory=list)
 
 
@@ -241,6 +246,12 @@ def collect_late(run: LaneRun) -> None:
         raise Ignore(f"the lease of {run.delivery.id} was lost before its handler began") from lost
 
 
+def note_late(run: LaneRun) -> None:
+    """A run after a crash is late if this one is, and only then: its handler makes the same calls."""
+    if run.ctx.is_late:
+        lateness().note(run.delivery)
+
+
 def move(run: LaneRun) -> str | None:
     """A timer of a group that has become a supergroup is settled, and set again for the new chat. Raises the same as
     `commit`.
@@ -273,7 +284,7 @@ def take_answer(run: LaneRun) -> None:
     """
     if run.handler is not None or run.delivery.is_marked:  # a recipient, whatever CONTROL returns for it, or limited
         return
-    if run.delivery.note or run.ctx.kind == "question_timeout" or run.ctx.data.startswith("chatlanes:"):
+    if run.delivery.note or run.ctx.kind == "question_timeout" or run.ctx.data.startswith(ANSWERS):
         from chatlanes.tasks import questions  # a bot without questions does not import it
 
         questions.take(run)
@@ -405,6 +416,7 @@ def settle(run: LaneRun) -> str | None:
 STEPS: tuple[Callable[[LaneRun], str | None], ...] = (
     skip,
     collect_late,
+    note_late,
     move,
     find_recipient,
     take_answer,
@@ -480,7 +492,7 @@ def reason_to_skip(served: ServedBot, ctx: Context, delivery: lanes.Delivery) ->
     settings = served.settings
     if delivery.is_marked and served.bot.on_limited is None:
         return "it is over USER_RATE, and the bot has no on_limited"
-    if settings.stale == "skip" and ctx.is_stale:
+    if settings.stale == "skip" and ctx.is_stale and not ctx.data.startswith(ANSWERS):
         return f"its {ctx.kind} is {ctx.age_s:.0f} s old, and Telegram no longer accepts an answer to it (STALE=skip)"
     if ctx.is_late and settings.max_age_action == "skip" and lateness().is_waiting(ctx, delivery):
         return f"its {ctx.kind} is {ctx.age_s:.0f} s old (MAX_AGE)"

@@ -30,7 +30,9 @@ def question(*buttons: str, user: int | None = 7) -> Question:
     return Question("5-1", "Sure?", {}, [*buttons], "pass", user, [said("go")])
 
 
-CHOICE, OPEN = question("Yes", "No"), question()
+CHOICE, OPEN, SENT = question("Yes", "No"), question(), question()
+SENT.note_sent({"message_id": 3, "date": 1000})
+SENT.note_sent({"message_id": 4, "date": 2000})  # again, as a reminder
 
 
 REMIND = Question("5-1", "Sure?", {}, ["Yes", "No"], "remind", 7, [said("go")])
@@ -49,6 +51,10 @@ REMIND = Question("5-1", "Sure?", {}, ["Yes", "No"], "remind", 7, [said("go")])
         (OPEN, said(photo=[{"file_id": "F"}]), Meaning("unrelated")),
         # A command, an edit, another person
         (OPEN, said("/help"), Meaning("unrelated")),
+        # Written before the question was sent, in the same second, or after it
+        (SENT, said("to Rome", date=999), Meaning("unrelated")),
+        (SENT, said("to Rome", date=1000), Meaning("answer", "to Rome")),
+        (SENT, said("to Rome"), Meaning("answer", "to Rome")),
         (OPEN, said("to Rome", kind="edited_message"), Meaning("unrelated")),
         (OPEN, said("to Rome", user=8), Meaning("unrelated")),
         (CHOICE, pressed("chatlanes:5-1:1", user=8), Meaning("foreign")),

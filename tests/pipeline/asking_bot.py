@@ -107,6 +107,36 @@ def tidy(ctx):
     ctx.reply(f"it is {sure}")
 
 
+def cleaning(ctx):
+    for call in ctx.previous_calls:
+        ctx.delete(message=call.result)
+    ctx.reply("looking")
+    if ctx.text == "poll":
+        hold(ctx, "poll")
+    sure = ctx.ask("Sure?", buttons=["Yes", "No"])
+    where = ctx.ask("Where to?") if sure == "Yes" else "nowhere"
+    for call in ctx.previous_calls:
+        ctx.delete(message=call.result)
+    ctx.reply(f"to {where}")
+    hold(ctx, where)
+
+
+def stateful(ctx):
+    if ctx.text in ("/form", "/end"):
+        ctx.session["form"] = ctx.text == "/form"
+    elif ctx.session.get("form"):
+        ctx.reply(f"age? {ctx.text}")
+    else:
+        ctx.reply(f"bought: {ctx.ask('Sure?', buttons=['Yes', 'No'])}")
+
+
+def on_limited(ctx):
+    ctx.reply(f"{ctx.text} waits: {ctx.ask('Wait?', buttons=['Yes', 'No'])}")
+
+
+limited = Bot(lambda ctx: ctx.reply(f"heard {ctx.text}"), on_limited=on_limited)
+
+
 def booking(ctx):
     where = ctx.ask("Where to?")
     paid = ctx.step("price", price, ctx)

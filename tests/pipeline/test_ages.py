@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -39,8 +40,20 @@ def asking(ctx: Context) -> None:
         ctx.reply(f"heard {ctx.ask('What?')}")
 
 
+def apologizing(ctx: Context) -> None:
+    """Asks, or waits until it is killed in its first run."""
+    if ctx.is_late:
+        ctx.reply("sorry")
+    ctx.reply("answer")
+    if ctx.text.startswith("ask"):
+        ctx.reply(f"{ctx.ask('Sure?', buttons=['Yes'])} after {ctx.age_s // 3600:.0f} h")
+    while ctx.text == "hold" and ctx.attempt == 1:
+        record("at-hold", ctx)
+        time.sleep(60)
+
+
 bot, bot_async = Bot(handle), Bot(handle_async)
-BOT, ASYNC, ASKING = (f"{__name__}:{name}" for name in ("bot", "bot_async", "asking"))
+BOT, ASYNC, ASKING, SORRY = (f"{__name__}:{name}" for name in ("bot", "bot_async", "asking", "apologizing"))
 
 
 def appended(pipeline: Pipeline, *updates: dict[str, Any]) -> list[int]:
@@ -240,3 +253,39 @@ def test_a_failed_run_of_late_messages_is_buried_and_replayed_as_one(make_pipeli
     assert pipeline.command("lanes", "dead", "replay", "--all").exit_code() == 0
     pipeline.drained()
     assert pipeline.happened("start") == [old[1], old[1]]
+
+
+# -- a run after a crash, and one that continues after a question, decide as the first one did
+
+
+@pytest.mark.parametrize(("is_late", "says"), [(False, ["answer"]), (True, ["sorry", "answer"])])
+def test_a_run_after_a_crash_is_late_if_the_first_one_was(
+    make_pipeline: MakePipeline, is_late: bool, says: list[str]
+) -> None:
+    # Given a run that has begun in time, or late, and whose worker dies
+    pipeline = make_pipeline(BOT=SORRY, MAX_AGE=600, MAX_AGE_ACTION="collect", LEASE_SECONDS=2)
+    pipeline.poller()
+    [held] = appended(pipeline, *texts("hold"))
+    if is_late:
+        make_old(pipeline, held)
+    worker = pipeline.worker("threads", 2)
+    until(lambda: any(event.what == "at-hold" for event in pipeline.history))
+    worker.kill_all()
+    # When the next one begins an hour later
+    make_old(pipeline, held)
+    pipeline.worker("threads", 2)
+    pipeline.drained()
+    # Then it makes the same calls, none twice
+    assert said(pipeline) == says
+    assert pipeline.leftovers() == []
+
+
+def test_a_handler_that_asks_stays_late(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(BOT=SORRY, MAX_AGE=600, MAX_AGE_ACTION="collect")
+    pipeline.poller()
+    make_old(pipeline, *appended(pipeline, *texts("ask")))
+    pipeline.worker("threads", 2)
+    pipeline.drained()
+    pipeline.push(*texts("Yes"))
+    pipeline.drained()
+    assert said(pipeline) == ["sorry", "answer", "Sure?", "Yes after 1 h"]

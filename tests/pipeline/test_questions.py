@@ -25,10 +25,14 @@ def buttons(pipeline: Pipeline) -> list[str]:
     return [row[0]["callback_data"] for row in found[-1]["reply_markup"]["inline_keyboard"]]
 
 
-def press(pipeline: Pipeline, data: str, user: int = 7) -> None:
+def pressed(data: str, user: int = 7) -> dict[str, Any]:
     by: dict[str, Any] = {**ANN, "id": user}
     shown = message(1, 7)["message"]
-    pipeline.push({"callback_query": {"id": "5", "from": by, "chat_instance": "1", "message": shown, "data": data}})
+    return {"callback_query": {"id": "5", "from": by, "chat_instance": "1", "message": shown, "data": data}}
+
+
+def press(pipeline: Pipeline, data: str, user: int = 7) -> None:
+    pipeline.push(pressed(data, user))
     pipeline.drained()
 
 
@@ -228,6 +232,79 @@ def test_the_text_of_a_button_stays_the_answer(make_pipeline: MakePipeline) -> N
     assert said(pipeline)[1:] == [f"{BOT_ID}:{bought}/price/1: Yes", "heard thanks a lot"]
     assert [event.what for event in pipeline.history].count("priced") == 1
     assert kept(pipeline) == pipeline.dead() == []
+
+
+def test_calls_of_interrupted_runs_are_the_same_after_the_answer(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(
+        BOT="tests.pipeline.asking_bot:cleaning", COLLECT="messages", COLLECT_QUIET=0.1, INTERRUPT="on", MAX_ATTEMPTS=1
+    )
+    pipeline.poller()
+    pipeline.worker("threads", 2)
+    # Given a run that was interrupted, and the next one, which deletes what that has sent, and asks
+    pipeline.push(message(0, 7, 7, do="poll"))
+    until(lambda: any(event.what == "at-poll" for event in pipeline.history))
+    pipeline.push(message(0, 7, 7, do="more"))
+    pipeline.drained()
+    # When the answer to its second question is interrupted, too
+    press(pipeline, buttons(pipeline)[0])
+    pipeline.push(message(0, 7, 7, do="poll"))
+    until(lambda: [event.what for event in pipeline.history].count("at-poll") == 2)
+    pipeline.push(message(0, 7, 7, do="Paris"))
+    pipeline.drained()
+    # Then nothing is sent or deleted again before the question, and behind it the answer's calls are deleted
+    assert said(pipeline) == ["looking", "looking", "Sure?", "Where to?", "to poll", "to poll\nParis"]
+    assert len(pipeline.simulator.calls("deleteMessage")) == 2
+    assert kept(pipeline) == pipeline.dead() == []
+
+
+def test_an_answer_that_nobody_takes_is_not_lost(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(BOT="tests.pipeline.asking_bot:stateful", MAX_ATTEMPTS=1)
+    pipeline.poller()
+    pipeline.worker("threads", 2)
+    # Given a question, and a state that leads its update to another handler
+    pipeline.push(message(0, 7, 7, do="buy"), message(0, 7, 7, do="/form"))
+    pipeline.drained()
+    press(pipeline, buttons(pipeline)[0])
+    # Then the answer is buried, which says why, and the question stays open
+    [dead] = pipeline.dead()
+    assert "has reached no ctx.ask" in pipeline.problems(dead)[-1]["message"]
+    # And it continues the handler when the state is over
+    pipeline.push(message(0, 7, 7, do="/end"))
+    pipeline.drained()
+    press(pipeline, buttons(pipeline)[0])
+    assert said(pipeline)[-1] == "bought: Yes"
+
+
+def test_an_answer_is_never_stale(make_pipeline: MakePipeline) -> None:
+    # Given a button that was pressed an hour ago, when no worker ran
+    pipeline = make_pipeline(BOT="tests.pipeline.asking_bot:paying", STALE="skip", LEASE_SECONDS=2)
+    pipeline.poller()
+    worker = pipeline.worker("threads", 2)
+    pipeline.push(message(0, 7, 7, do="buy"))
+    pipeline.drained()
+    worker.kill_all()
+    [press] = pipeline.push(pressed(buttons(pipeline)[0]))
+    until(lambda: pipeline.count("appended") == 2)
+    pipeline.redis.hincrby(keys.message(f"{BOT_ID}:{press}"), "seq", -3_600_000_000)
+    # When a worker starts
+    pipeline.worker("threads", 2)
+    pipeline.drained()
+    # Then the handler continues, though Telegram no longer accepts an answer to the press itself
+    assert said(pipeline)[-1].startswith("paid")
+
+
+def test_on_limited_continues_with_its_answer(make_pipeline: MakePipeline) -> None:
+    pipeline = make_pipeline(
+        BOT="tests.pipeline.asking_bot:limited", USER_RATE="1/3600", USER_RATE_OVER="answer", MAX_ATTEMPTS=1
+    )
+    pipeline.poller()
+    pipeline.worker("threads", 2)
+    pipeline.push(message(0, 7, 7, do="one"), message(0, 7, 7, do="two"))
+    pipeline.drained()
+    pipeline.redis.delete(*pipeline.redis.keys(f"{keys.RATE}*"))  # an hour later
+    press(pipeline, buttons(pipeline)[0])
+    assert said(pipeline) == ["heard one", "Wait?", "two waits: Yes"]
+    assert pipeline.dead() == []
 
 
 def test_a_reminder_takes_the_buttons(make_pipeline: MakePipeline) -> None:

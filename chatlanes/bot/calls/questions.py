@@ -21,7 +21,7 @@ from chatlanes.bot.event_loop import blocking_executor, finished, is_in_coroutin
 from chatlanes.bot.shorthands import Shorthands
 from chatlanes.bot.stored import Stored
 from chatlanes.telegram.flood import ParkUpdate
-from chatlanes.updates import parse
+from chatlanes.updates import number, parse
 from chatlanes.updates.routing import NEW_MESSAGES
 
 #: The kind of the update that arrives when the time for an answer is over.
@@ -50,7 +50,7 @@ class Asked(ParkUpdate):
 class Question:
     """An open question, as it is stored. `calls`: the outcomes so far of the handler's calls and steps, by place.
     `answers`: those of its earlier questions. `user`: who may answer; None: everybody. `sent`: the parts of the message
-    that identify it.
+    that identify it, and its first date.
     """
 
     id: str
@@ -66,6 +66,10 @@ class Question:
     calls: dict[str, list[Any]] = field(default_factory=dict)
     #: The updates that the handler has taken of ctx.arrivals, each with its place.
     arrived: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    #: What else the handler may have looked at before it asked, as far as it is not empty: its `age_s` at the start,
+    #: `is_late`, `is_limited` (it was on_limited), `late_s` of its timer, and `previous`: for each of its questions,
+    #: the calls that it saw before that.
+    seen: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, stored: bytes) -> Question:
@@ -73,17 +77,28 @@ class Question:
 
     def stored(self) -> bytes:
         fields = asdict(self)
-        if not self.arrived:
-            del fields["arrived"]  # older releases do not know it
+        for name in ("arrived", "seen"):
+            if not fields[name]:
+                del fields[name]  # older releases do not know it
         return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
     def recorded(self) -> dict[str, RecordedCall]:
         return {place: RecordedCall(*call) for place, call in self.calls.items()}
 
+    def seen_before(self, asked: int) -> list[list[Any]] | None:
+        """[name, result] of each call of `ctx.previous_calls` in a handler that has asked so many questions. None: they
+        are those of the run itself.
+        """
+        if asked >= len(self.answers):
+            return None
+        previous = self.seen.get("previous", [])
+        return previous[asked] if asked < len(previous) else []
+
     def note_sent(self, sent: Any) -> None:
-        """`sent`: the result of the call that has sent it."""
+        """`sent`: the result of the call that has sent it, or has sent it again."""
         if isinstance(sent, dict):
-            self.sent = {name: sent[name] for name in _IDENTIFYING if name in sent}
+            first = (self.sent or sent).get("date", 0)
+            self.sent = {**{name: sent[name] for name in _IDENTIFYING if name in sent}, "date": first}
 
     @property
     def place(self) -> tuple[int | None, int | None]:
@@ -128,11 +143,17 @@ def judge(
     if (parsed.home, parsed.topic) != question.place:  # of another chat in the same lane, or of another topic
         return Meaning("unrelated")
     text = "\n".join(texts)
-    if text.startswith("/"):
+    if text.startswith("/") or is_older(parsed.body, question.sent):  # its writer had not seen the question
         return Meaning("unrelated")
     if text and (not question.buttons or text in question.buttons):
         return Meaning("answer", text)
     return Meaning("remind" if question.unrelated == "remind" else "unrelated")
+
+
+def is_older(message: dict[str, Any], than: dict[str, Any] | None) -> bool:
+    """By their dates, in s; False if one is unknown."""
+    date, other = number(message.get("date")), number((than or {}).get("date"))
+    return date is not None and other is not None and 0 < date < other
 
 
 def _judge_button(question: Question | None, data: str, user: int | None) -> Meaning:
