@@ -18,9 +18,9 @@ from typing import Any
 from uuid import uuid4
 
 from celery import Celery, Signature
-from kombu.exceptions import OperationalError
+from celery.exceptions import SoftTimeLimitExceeded
+from kombu.exceptions import OperationalError, SerializationError
 from kombu.utils import json
-from redis.exceptions import RedisError
 
 from celery_lanes.errors import PublishRefused
 from celery_lanes.protocol import envelope
@@ -31,8 +31,9 @@ logger = logging.getLogger(__name__)
 
 #: Entries that are read at once. A commit publishes no more than these, so that it does not wait for a long backlog.
 MOST = 100
-#: Redis is away, or takes no messages now. Any other error is about the entry.
-_AWAY = (OperationalError, RedisError, OSError)
+#: What is wrong with an entry. Any other error ends the pass: it may come from a server that is away, for messages or
+#: for results, or from a limit of the task that has committed, and the next pass may succeed.
+_OF_ENTRY = (PublishRefused, SerializationError, TypeError, ValueError, LookupError, ArithmeticError)
 
 
 class Table(ABC):
@@ -144,6 +145,9 @@ def _publish_one(table: Table, number: int, message: str) -> bool:
     try:
         Signature.from_dict(json.loads(message), app=table.app).apply_async()
     except Exception as raised:
+        if table.app.conf.task_always_eager:  # with task_eager_propagates: that of the task, which has run
+            table.delete([number])
+            raise
         error = _own_error(raised)
         if error is None:
             raise
@@ -155,17 +159,20 @@ def _publish_one(table: Table, number: int, message: str) -> bool:
 
 
 def _own_error(raised: Exception) -> Exception | None:
-    """The error of the entry; None if Redis is away. kombu takes a KeyError for a lost connection; here it is that of
-    an option, such as a compression that is not installed.
+    """The error of the entry; None if it is none. kombu takes a KeyError for a lost connection; here it is that of an
+    option, such as a compression that is not installed.
     """
-    if isinstance(raised, OperationalError) and isinstance(cause := raised.__cause__, KeyError):
-        return cause
-    return None if isinstance(raised, _AWAY) else raised
+    error = raised.__cause__ if isinstance(raised, OperationalError) else raised
+    return error if isinstance(error, _OF_ENTRY) else None
 
 
 def publish_committed(table: Table) -> None:
-    """Called after a commit, which succeeded whatever happens here."""
+    """Called after a commit, which succeeded whatever happens here. Raises SoftTimeLimitExceeded, and in eager mode
+    what the task raises.
+    """
     try:
         publish(table)
     except Exception as error:
+        if isinstance(error, SoftTimeLimitExceeded) or table.app.conf.task_always_eager:
+            raise
         logger.warning("lanes: the outbox is not published yet; the committed tasks wait in its table: %s", error)

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from celery import Celery, chain
+from celery import Celery, Signature, chain
+from celery.exceptions import SoftTimeLimitExceeded
 from click import ClickException
 from kombu import Queue
 from sqlalchemy import Engine, MetaData, create_engine, text
@@ -245,6 +246,54 @@ def test_an_option_that_only_publishing_refuses_is_an_error_of_its_entry(bank: B
         assert (bank.published, bank.waiting) == (ids, 0)
         [error] = session.execute(text("SELECT error FROM celery_lanes_outbox")).scalars()
     assert error == "KeyError: '\\U0001f389'"
+
+
+def test_while_the_results_are_away_the_entries_wait_in_order(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Celery asks the result backend before it publishes, and raises a RuntimeError."""
+    away = Celery("away", broker=bank.app.conf.broker_url, backend="redis://127.0.0.1:1/0", set_as_current=False)
+    away.conf.result_backend_transport_options = {"retry_policy": {"max_retries": 1, "interval_start": 0}}
+    lanes.install(away)
+    away.task(name="charge", lane="customer:{customer}", shared=False)(lambda customer, total=0: None)
+    with Session(bank.engine) as session:
+        with monkeypatch.context() as patched:
+            ids = bank.add(session, 1, 2)
+            patched.setattr(bank.outbox, "app", away)
+            session.commit()
+            with pytest.raises(RuntimeError, match="the Celery result store"):
+                core.publish(bank.outbox)
+        assert (bank.published, bank.waiting, bank.outbox.count_failed()) == ([], 2, 0)
+        ids += bank.add(session, 3)
+        session.commit()
+    assert (bank.published, bank.waiting) == (ids, 0)
+    away.close()
+
+
+def test_a_soft_limit_reaches_the_task_and_leaves_the_entry(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(signature: Any) -> None:
+        raise SoftTimeLimitExceeded
+
+    with Session(bank.engine) as session, monkeypatch.context() as patched:
+        ids = bank.add(session, 1)
+        patched.setattr(Signature, "apply_async", late)
+        with pytest.raises(SoftTimeLimitExceeded):
+            session.commit()
+    assert (bank.waiting, bank.outbox.count_failed()) == (1, 0)
+    assert core.publish(bank.outbox) == 1
+    assert (bank.published, bank.waiting) == (ids, 0)
+
+
+def test_in_eager_mode_the_error_of_a_task_is_raised_as_by_delay(bank: Bank) -> None:
+    bank.app.conf.update(task_always_eager=True, task_eager_propagates=True)
+
+    @bank.app.task(name="wrong", lane="customer:{customer}", shared=False)
+    def wrong(customer: int) -> None:
+        raise RuntimeError("the task is wrong")
+
+    with Session(bank.engine) as session:
+        bank.outbox.add(wrong.s(9), session)
+        with pytest.raises(RuntimeError, match="the task is wrong"):
+            session.commit()
+    assert (bank.waiting, bank.outbox.count_failed()) == (0, 0)
 
 
 def test_the_command_publishes_what_is_left(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
