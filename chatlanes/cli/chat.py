@@ -101,7 +101,7 @@ def _bot_of(lanes: BotContext, key: str) -> str | None:
 @_of_bot
 def pause_chat(lanes: BotContext, lane: str, bot: str | None) -> None:
     key = lane_key(lanes, lane, bot)
-    print_result(lanes.store.pause("lane", key), f"paused {key}", f"{key} was paused already")
+    print_result(lanes.store.pause("lane", key), f"paused {key}", f"already paused: {key}")
 
 
 @command("chat", None, cls=OfLane, help=_PAUSE_HELP)
@@ -109,7 +109,7 @@ def pause_chat(lanes: BotContext, lane: str, bot: str | None) -> None:
 @_of_bot
 def resume_chat(lanes: BotContext, lane: str, bot: str | None) -> None:
     key = lane_key(lanes, lane, bot)
-    print_result(lanes.store.resume("lane", key), f"resumed {key}", f"{key} was not paused")
+    print_result(lanes.store.resume("lane", key), f"resumed {key}", f"not paused: {key}")
 
 
 def lane_key(lanes: BotContext, chat: str, bot: str | None) -> str:

@@ -24,10 +24,10 @@ def test_chat_is_paused_and_resumed(cli: Cli) -> None:
     cli.append("1:1", "1/chat:7")
     cli.append("1:2", "1/chat:8")
     assert cli.said("pause", "chat", "1/chat:7") == ["paused 1/chat:7"]
-    assert cli.said("pause", "chat", "1/chat:7") == ["1/chat:7 was paused already"]
+    assert cli.said("pause", "chat", "1/chat:7") == ["already paused: 1/chat:7"]
     assert ready(cli) == ["1:2"]
     assert cli.said("resume", "chat", "1/chat:7") == ["resumed 1/chat:7"]
-    assert cli.said("resume", "chat", "1/chat:7") == ["1/chat:7 was not paused"]
+    assert cli.said("resume", "chat", "1/chat:7") == ["not paused: 1/chat:7"]
     assert sorted(ready(cli)) == ["1:1", "1:2"]
     assert cli.code == 0
 

@@ -331,6 +331,21 @@ def test_a_queue_that_has_become_a_lane_queue_is_adopted_too(app: Celery, stock:
     assert lane(app, "customer:9") == ["new", "c0", "c1", "c2"]
 
 
+def test_what_waits_in_the_queue_of_the_app_itself_is_in_its_lanes(app: Celery, stock: Celery, said: Said) -> None:
+    app.tasks["charge"].apply_async((9,), task_id="new")
+    stock.send_task("charge", [9], task_id="old", queue="celery.lanes")
+    later = Celery("shop", broker=app.conf.broker_url, set_as_current=False)  # which has used no queue yet
+    celery_lanes.install(later)
+
+    @later.task(name="charge", lane="customer:{customer}", shared=False)
+    def charge(customer: int, total: int = 0) -> None: ...
+
+    ran = CliRunner().invoke(lanes, ["adopt", "celery.lanes"], obj=SimpleNamespace(app=later))
+    assert ran.exit_code == 0, ran.output
+    assert lane(app, "customer:9") == ["new", "old"]
+    later.close()
+
+
 def moved_out(app: Celery, code: int = 0) -> str:
     arguments = ["move-out", "celery.lanes", "--to", "celery"]
     ran = CliRunner().invoke(lanes, arguments, obj=SimpleNamespace(app=app))

@@ -34,14 +34,14 @@ _name = click.argument("name", metavar="[NAME]", required=False)
 @lane_argument
 def pause_lane(lanes: Context, lane: str) -> None:
     """A lane by its key, such as {key}."""
-    print_result(lanes.store.pause("lane", lane), f"paused {lane}", f"{lane} was paused already")
+    print_result(lanes.store.pause("lane", lane), f"paused {lane}", f"already paused: {lane}")
 
 
 @command("{lane}", resume, cls=OfLane)
 @lane_argument
 def resume_lane(lanes: Context, lane: str) -> None:
     """A lane by its key, such as {key}."""
-    print_result(lanes.store.resume("lane", lane), f"resumed {lane}", f"{lane} was not paused")
+    print_result(lanes.store.resume("lane", lane), f"resumed {lane}", f"not paused: {lane}")
 
 
 @command("queue", pause)
@@ -49,14 +49,14 @@ def resume_lane(lanes: Context, lane: str) -> None:
 def pause_queue(lanes: Context, queue: str) -> None:
     """One queue, such as {queue}."""
     _check_queue(lanes, queue)
-    print_result(lanes.store.pause("queue", queue), f"paused {queue}", f"{queue} was paused already")
+    print_result(lanes.store.pause("queue", queue), f"paused {queue}", f"already paused: {queue}")
 
 
 @command("queue", resume)
 @_queue
 def resume_queue(lanes: Context, queue: str) -> None:
     """One queue, such as {queue}."""
-    print_result(lanes.store.resume("queue", queue, [queue]), f"resumed {queue}", f"{queue} was not paused")
+    print_result(lanes.store.resume("queue", queue, [queue]), f"resumed {queue}", f"not paused: {queue}")
 
 
 @command("{group}", pause)
@@ -65,7 +65,7 @@ def pause_group(lanes: Context, name: str | None) -> None:
     """All queues of a {group}. NAME is required if there are several {group}s."""
     group = _group(lanes, name)
     name = lanes.names[group]
-    print_result(lanes.store.pause("group", group), f"paused {name}", f"{name} was paused already")
+    print_result(lanes.store.pause("group", group), f"paused {name}", f"already paused: {name}")
 
 
 @command("{group}", resume)
@@ -74,7 +74,7 @@ def resume_group(lanes: Context, name: str | None) -> None:
     """All queues of a {group}. NAME is required if there are several {group}s."""
     group = _group(lanes, name)
     name, queues = lanes.names[group], [queue for _, queue in lanes.queues if group_of(queue) == group]
-    print_result(lanes.store.resume("group", group, queues), f"resumed {name}", f"{name} was not paused")
+    print_result(lanes.store.resume("group", group, queues), f"resumed {name}", f"not paused: {name}")
 
 
 def _group(lanes: Context, name: str | None) -> str:

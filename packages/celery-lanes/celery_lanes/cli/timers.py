@@ -59,7 +59,8 @@ def cancel(lanes: Context, timer: str, lane: str | None, group: str | None) -> N
     if len(found) > 1:
         raise CommandError(f"{len(found)} timers are named {timer}: write one of the ids {_ids(found)}")
     if not found or not sum(lanes.store.cancel(found[0].owner, name) for name in lanes.names_with(found[0])):
-        raise CommandError(f"there is no timer {timer}: it was cancelled, or it is due already")
+        by_name = f"; to cancel one by its name, give --{lanes.words.lane} too" if lane is None else ""
+        raise CommandError(f"there is no timer {timer}: it was cancelled, or it is due already{by_name}")
     echo(f"cancelled {found[0].id}")
 
 
@@ -84,9 +85,7 @@ def _with_id(lanes: Context, timer_id: str) -> list[StoredTimer]:
         return found
     due_ms = [part for part in timer_id.split(":")[2:3] if re.fullmatch("[0-9]{1,16}", part)]
     if not due_ms:
-        raise CommandError(
-            f"{timer_id} is not an id of a timer; to cancel a timer by its name, name its {lanes.words.lane} too"
-        )
+        return []
     entries: Any = lanes.client.zrangebyscore(keys.TIMERS, f"({int(due_ms[0]) - 1}", due_ms[0])
     owners = {entry.decode().partition("\n")[0] for entry in entries}
     return [timer for timer in lanes.store.timers(*sorted(owners)) if timer.id == timer_id]

@@ -101,7 +101,7 @@ def sentence(loss: Loss, words: Words = NEUTRAL) -> str:
     when = datetime.fromtimestamp(loss.at_ms / 1000).astimezone().isoformat(" ", "seconds")
     gone = _gone(loss, words) if loss.first <= loss.last else f"no {words.message} is known to be gone"
     finished = f"{loss.again:,} finished {words.message}s"
-    again = f"; at least {finished} are pending again, and run again" if loss.again else ""
+    again = f"; {finished} may be pending again, and run again" if loss.again else ""
     forever = f" {words.lost}." if loss.first <= loss.last else ""
     return (
         f"Redis LOST data, the database {what}: {gone}{again} (detected {when}).{forever} "

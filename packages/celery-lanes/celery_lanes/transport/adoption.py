@@ -92,8 +92,7 @@ class Adoption:
         self.channel: Any = app.connection_for_write().channel()
         self.store = app.lanes.store
         self.tally = Tally()
-        queues = app.amqp.queues
-        self._is_lane_queue = queue in queues and is_lane_queue(queues[queue])
+        self._is_lane_queue = app.amqp.queues.is_lane_queue(queue)
         self._accept = prepare_accept_content(app.conf.accept_content)
 
     @property
@@ -228,7 +227,7 @@ class Adoption:
     def _is_refused(self, signature: dict[str, Any]) -> bool:
         name, options, router = signature["task"], signature["options"], self.app.amqp.router
         queue = options.get("queue") or options.get("routing_key")
-        if not queue or (queue in router.queues and is_lane_queue(router.queues[queue])):
+        if not queue or router.queues.is_lane_queue(queue):
             return False
         known = self.app.tasks.get(name)
         route = router.lookup_route(name, (), {}, {}, known) if router.routes else None

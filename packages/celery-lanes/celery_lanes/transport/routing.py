@@ -160,6 +160,12 @@ class LaneQueues(Queues):
             return super().__missing__(name)
         return self.add(Queue(name, Exchange(""), name, queue_arguments=dict(QUEUE_ARGUMENTS)))
 
+    def is_lane_queue(self, name: str) -> bool:
+        """Also true for the app's own lane queue before something uses it. Adds no queue."""
+        if name in self:
+            return is_lane_queue(self[name])
+        return name == own_queue(self._app) and not any(map(is_lane_queue, self.values()))
+
     def select(self, include: Any) -> Any:
         """Called once when a worker starts, with its queues (-Q) or nothing, before it excludes some (-X)."""
         self.add_own()
