@@ -4,6 +4,7 @@ from celery_lanes.words import Words
 
 WORDS = Words(
     message="update",
+    task="tasks.update",
     a_message="an update",
     group="bot",
     lane="chat",

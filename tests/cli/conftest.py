@@ -56,7 +56,7 @@ class Cli:
     def append(self, message_id: str, *lane_keys: str, queue: str = "shop.0", update: Any = None) -> None:
         title = f"(message, chat {lane_keys[0].rpartition(':')[2] if lane_keys else None}, update {message_id})"
         body = b'[[%s],{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]'
-        stored = pack_task("run", title, body % json.dumps(update or {"update_id": 1}).encode())
+        stored = pack_task("tasks.update", title, body % json.dumps(update or {"update_id": 1}).encode())
         self.store.append([NewMessage(message_id, queue, stored, lane_keys)])
 
     def collect(self, lane: str, *numbers: int) -> None:
@@ -65,7 +65,7 @@ class Cli:
         chat = lane.rpartition(":")[2]
         group = Group("all", 60_000, 60_000, len(numbers))
         for number in numbers:
-            stored = pack_task("run", f"(message, chat {chat}, update {number})", body % number)
+            stored = pack_task("tasks.update", f"(message, chat {chat}, update {number})", body % number)
             self.store.append([NewMessage(f"1:{number}", "shop.0", stored, [lane], group=group)])
 
     def take(self, room: int = 1, queue: str = "shop.0", holder: str = "east:4711:abcdef") -> list[tuple[str, str]]:

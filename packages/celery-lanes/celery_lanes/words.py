@@ -13,6 +13,8 @@ class Words:
     a_message: str = "a message"
     group: str = "group"
     lane: str = "lane"
+    #: The task whose messages are shown by their first argument alone; others with the name of their task.
+    task: str = ""
     #: How an option says which lane.
     lane_help: str = "its key"
     #: A key of a lane, as an example.

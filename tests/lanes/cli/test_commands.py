@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from types import SimpleNamespace
+from typing import Any
 
 import click
 import pytest
@@ -25,6 +26,7 @@ from tests.lanes.test_vocabulary import FOREIGN
 
 Said = Callable[..., str]
 STORED = b'{"headers":{"task":"charge","argsrepr":"(7,)"}}\n[[{"order":7}],{},{}]'
+ORDER = {"task": "charge", "args": [{"order": 7}], "kwargs": {}}
 
 
 @pytest.fixture
@@ -53,8 +55,8 @@ def said(app: Celery, monkeypatch: pytest.MonkeyPatch) -> Said:
     return run
 
 
-def bury(app: Celery) -> None:
-    [leased] = app.lanes.store.turn(["orders.0"], holder="east:1:a", lease_ms=60_000, room=1).leased
+def bury(app: Celery, queue: str = "orders.0") -> None:
+    [leased] = app.lanes.store.turn([queue], holder="east:1:a", lease_ms=60_000, room=1).leased
     app.lanes.store.bury(leased.id, leased.fence, {"type": "ValueError", "message": "no stock"})
 
 
@@ -83,7 +85,7 @@ def test_a_limit_is_shown_and_paused_by_its_key(app: Celery, said: Said) -> None
     assert (shown["groups"]["mail"]["ready"], shown["groups"]["mail"]["gated"]) == (1, 2)
     [busy] = [each for each in shown["lanes"] if each["lane"] == "tenant:7"]
     assert (busy["waiting"], busy["first"]["id"], busy["first"]["state"]) == (2, "t1", "gated")
-    assert re.search(r"tenant:7 +2 +7,: waits for its limit tenant:7 for ", said("status", "--now"))
+    assert re.search(r"tenant:7 +2 +charge\(7\): waits for its limit tenant:7 for ", said("status", "--now"))
     in_limit = json.loads(said("lane", "tenant:7", "--json"))
     assert [(each["id"], each["state"]) for each in in_limit["messages"]] == [
         ("t0", "ready"),
@@ -120,12 +122,36 @@ def test_a_key_is_taken_as_it_is(app: Celery, said: Said, key: str) -> None:
     assert "no buried message matches" in said("dead", "list", f"--lane={key}")
 
 
+@pytest.mark.parametrize(
+    ("args", "kwargs", "title"),
+    [
+        ([9], {"total": 20}, "charge(9, total=20)"),
+        ([], {"customer": "Ann's"}, 'charge(customer="Ann\'s")'),
+        ([9, 2], {}, "charge(9, 2)"),
+        ([], {}, "charge()"),
+        ([9], {"note": "x" * 2000}, f"charge(9, note='{'x' * 44}"),
+    ],
+)
+def test_a_message_is_shown_as_the_call_of_its_task(
+    app: Celery, said: Said, args: list[Any], kwargs: dict[str, Any], title: str
+) -> None:
+    app.send_task("charge", args, kwargs, task_id="m9", headers=celery_lanes.headers(["customer:1"]), queue="mail")
+    bury(app, "mail")
+    assert f"  {title}" in said("dead", "list")
+    assert said("dead", "show", "m9").startswith(f"m9  {title}")
+    assert json.loads(said("dead", "show", "m9", "--json"))["message"] == {
+        "task": "charge",
+        "args": args,
+        "kwargs": kwargs,
+    }
+
+
 def test_dead_letters_are_listed_replayed_and_dropped(app: Celery, said: Said) -> None:
     bury(app)
     assert said("dead", "list", "--lane", "customer:9", "--group", "orders").split()[:4] == [
         *("id", "buried", "message", "error")
     ]
-    assert json.loads(said("dead", "show", "m1", "--json"))["message"] == {"order": 7}
+    assert json.loads(said("dead", "show", "m1", "--json"))["message"] == ORDER
     assert said("dead", "replay", "m1") == "replayed 1 message\n"
     bury(app)
     assert said("dead", "drop", "--all", "--yes") == "dropped 1 message\n"
@@ -142,7 +168,7 @@ def test_nothing_is_dropped_if_stdin_is_closed(app: Celery, monkeypatch: pytest.
 def test_timers_of_tasks_are_found_by_their_lane_and_group(app: Celery, said: Said) -> None:
     app.lanes.store.schedule(NewMessage("2b5c", "orders.0", STORED, ["customer:9"]), *timer_of("2b5c"), in_ms=60_000)
     for option in (("--lane", "customer:9"), ("--group", "orders")):
-        assert json.loads(said("timers", "list", "--json", *option))["message"] == {"order": 7}
+        assert json.loads(said("timers", "list", "--json", *option))["message"] == ORDER
     assert said("timers", "list", "--group", "mail") == "no timer matches\n"
     assert said("timers", "cancel", "eta", "--lane", "customer:9") == "cancelled 2b5c\n"
 

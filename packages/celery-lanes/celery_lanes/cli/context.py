@@ -21,7 +21,7 @@ import click
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 
-from celery_lanes.cli.formatting import address, visible
+from celery_lanes.cli.formatting import MOST_OF_A_TITLE, address, one_line, visible
 from celery_lanes.cli.group import Group, filled
 from celery_lanes.errors import LanesError, PublishRefused, complaint
 from celery_lanes.monitoring import inspection
@@ -305,8 +305,9 @@ def in_order(found: Iterable[Record]) -> list[Record]:
 
 
 def with_size(title: str, record: Record) -> str:
-    """The title of the first message of a run, and how many were collected with it."""
-    return title if record.size == 1 else f"{title}, and {record.size - 1} more"
+    """The title of the first message of a run, shortened, and how many were collected with it."""
+    shown = one_line(title, MOST_OF_A_TITLE)
+    return shown if record.size == 1 else f"{shown}, and {record.size - 1} more"
 
 
 #: Keeps click from taking -1001234 for an option. No argument of a process contains it.

@@ -49,7 +49,7 @@ def list_(lanes: Context, lane: str | None, group: str | None, limit: int, as_js
     client, buried_ms = lanes.client, inspection.dead(lanes.client)
     is_wanted = wanted(lanes, lane, group)
     found = [record for record in inspection.records(client, buried_ms) if is_wanted(record)]
-    titles = inspection.titles(client, [record.id for record in found[-limit:]])
+    titles = inspection.titles(client, [record.id for record in found[-limit:]], lanes.words.task)
     if len(found) > limit and not as_json:
         click.echo(f"the last {limit} of {len(found):,} (--limit)")
     rows = []
@@ -79,14 +79,14 @@ def show(lanes: Context, message_id: str, as_json: bool) -> None:
     client = lanes.client
     record = _buried(lanes, message_id)
     buried_ms = inspection.dead(client).get(record.id, 0)
-    title = inspection.titles(client, [record.id])[record.id]
-    problems, contents = inspection.problems(client, record.id), inspection.contents(client, record.id)
+    title = inspection.titles(client, [record.id], lanes.words.task)[record.id]
+    problems, calls = inspection.problems(client, record.id), inspection.calls(client, record.id, lanes.words.task)
     if as_json:
         run = {
             **_as_json(lanes, record, buried_ms, title, (problems or [{}])[-1]),
             "errors": problems,
-            lanes.words.message: contents[0],
-            "collected": contents[1:],
+            lanes.words.message: calls[0],
+            "collected": calls[1:],
         }
         echo(json.dumps({**run, "lanes": record.lanes, "queue": record.queue}, indent=2))
         return
@@ -101,8 +101,8 @@ def show(lanes: Context, message_id: str, as_json: bool) -> None:
             error = f"{problem.get('type')}: {problem.get('message')}"
             echo(f"{moment(problem.get('at_ms', 0))}  {one_line(error, MOST_OF_AN_ERROR)}")
         echo(traceback)
-    for content in contents:
-        echo(f"\n{json.dumps(content, indent=2, ensure_ascii=False)}")
+    for call in calls:
+        echo(f"\n{json.dumps(call, indent=2, ensure_ascii=False)}")
 
 
 @command("replay", dead)

@@ -25,6 +25,10 @@ def visible(text: str) -> str:
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+#: Characters of the title of a message in a table.
+MOST_OF_A_TITLE = 60
+
+
 def one_line(text: str, limit: int) -> str:
     """The text as one line of at most this many characters."""
     escaped = visible(text[:limit]).replace("\n", r"\n").replace("\t", r"\t")

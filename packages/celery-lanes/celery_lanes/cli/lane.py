@@ -69,7 +69,7 @@ def _standing(lanes: Context, key: str, paused: dict[str, int]) -> tuple[list[tu
     client, now_us = lanes.client, inspection.now_us(lanes.client)
     ids, count = inspection.in_lane(client, key, MOST_SHOWN)
     found = list(inspection.records(client, ids))
-    titles = inspection.titles(client, [record.id for record in found])
+    titles = inspection.titles(client, [record.id for record in found], lanes.words.task)
     return [
         (
             record,

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from celery_lanes.cli.context import Context, command
-from celery_lanes.cli.formatting import age, bar, duration, echo, moment, number, table
+from celery_lanes.cli.formatting import MOST_OF_A_TITLE, age, bar, duration, echo, moment, number, one_line, table
 from celery_lanes.cli.group import FiniteRange
 from celery_lanes.leases import RUN, WAIT
 from celery_lanes.monitoring import inspection
@@ -163,7 +163,7 @@ def collect(lanes: Context) -> Overview:
         figures = seen.groups.get(lanes.names.get(group, group))
         if figures is not None:
             figures.more = max(lanes.store.pending(group) - len(found), 0)
-    titles = inspection.titles(client, [lane.first.id for lane in seen.busy_lanes])
+    titles = inspection.titles(client, [lane.first.id for lane in seen.busy_lanes], lanes.words.task)
     busy_lanes = [replace(lane, title=titles[lane.first.id]) for lane in seen.busy_lanes]
     return replace(
         seen,
@@ -223,7 +223,7 @@ def _cells(seen: Overview, figures: Figures) -> list[str]:
 def busy_lanes_table(seen: Overview) -> str:
     rows = []
     for lane in seen.busy_lanes:
-        named = lane.title or lane.first.id  # no title: it has been settled meanwhile
+        named = one_line(lane.title, MOST_OF_A_TITLE) or lane.first.id  # no title: it has been settled meanwhile
         rows.append(
             [lane.lane, number(lane.waiting), f"{named}: {doing(lane.first, seen.now_us, seen.paused, seen.words)}"]
         )

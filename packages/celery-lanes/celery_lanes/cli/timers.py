@@ -97,7 +97,7 @@ def _as_json(lanes: Context, timer: StoredTimer) -> dict[str, Any]:
         "id": timer.id,
         "due_ms": timer.at_ms,
         **place,
-        lanes.words.message: inspection.content_of(timer.stored) or {},
+        lanes.words.message: inspection.call_of(timer.stored, lanes.words.task) or {},
     }
 
 

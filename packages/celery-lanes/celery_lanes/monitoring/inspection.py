@@ -7,6 +7,7 @@ snapshot: the state may change between two reads.
 from __future__ import annotations
 
 import json
+from ast import literal_eval
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
@@ -21,8 +22,8 @@ from celery_lanes.protocol.envelope import split
 
 #: Records fetched in one round trip.
 _AT_ONCE = 500
-#: Longer than the first line of a stored message, which describes it.
-_FIRST_LINE = 2047
+#: Longer than the first line of a stored message, which describes it: Celery shortens args and kwargs to 1,024 each.
+_FIRST_LINE = 4095
 
 _FIELDS = ("state", "queue", "lanes", "seq", "fence", "holder", "failed", "died", "replayed", "parked", "size", "turn")
 
@@ -196,18 +197,24 @@ def journal(client: Redis, message_id: str) -> list[tuple[str, str, str]]:
     return sorted(noted, key=lambda call: (call[0].rstrip("0123456789"), len(call[0]), call[0]))
 
 
-def titles(client: Redis, ids: Sequence[str]) -> dict[str, str]:
-    """A short description of each message, which Flower shows as its arguments; without its content."""
+def titles(client: Redis, ids: Sequence[str], own: str = "") -> dict[str, str]:
+    """A short description of each message: its task and arguments, as Celery shortens them. Of the task `own` only the
+    arguments.
+    """
     with client.pipeline(transaction=False) as pipe:
         for message_id in ids:
             pipe.getrange(keys.body(message_id), 0, _FIRST_LINE)
-        return dict(zip(ids, map(_title, pipe.execute()), strict=True))
+        return {each: _title(stored, own) for each, stored in zip(ids, pipe.execute(), strict=True)}
 
 
 def contents(client: Redis, message_id: str) -> list[Any]:
     """The first argument of the task of each message of a group, the oldest first; None for one that cannot be read."""
-    stored: Any = client.get(keys.body(message_id)) or b""
-    return [content_of(each) for each in split(stored)]
+    return [content_of(each) for each in _stored(client, message_id)]
+
+
+def calls(client: Redis, message_id: str, own: str = "") -> list[Any]:
+    """`call_of` each message of a group, the oldest first."""
+    return [call_of(each, own) for each in _stored(client, message_id)]
 
 
 def content_of(stored: bytes) -> Any:
@@ -217,6 +224,20 @@ def content_of(stored: bytes) -> Any:
         return json.loads(body if newline else line)[0][0]
     except (ValueError, LookupError, TypeError):
         return None
+
+
+def call_of(stored: bytes, own: str = "") -> Any:
+    """The task and its arguments; of the task `own` only the first argument. Arguments that are no JSON are shown as
+    Celery shortens them. None if it cannot be read.
+    """
+    headers = _headers(stored)
+    if not headers.get("task") or headers["task"] == own:
+        return content_of(stored)
+    try:
+        args, kwargs, *_ = json.loads(stored.partition(b"\n")[2])
+    except (ValueError, TypeError):
+        args, kwargs = headers.get("argsrepr", "()"), headers.get("kwargsrepr", "{}")
+    return {"task": headers["task"], "args": args, "kwargs": kwargs}
 
 
 def paused(client: Redis) -> dict[str, int]:
@@ -304,12 +325,29 @@ def _number(stored: str | bytes) -> int:
         return 0
 
 
-def _title(stored: bytes) -> str:
+def _stored(client: Redis, message_id: str) -> list[bytes]:
+    found: Any = client.get(keys.body(message_id)) or b""
+    return split(found)
+
+
+def _title(stored: bytes, own: str) -> str:
+    headers = _headers(split(stored)[0])
+    task, args = str(headers.get("task", "")), str(headers.get("argsrepr", "")).strip("()[]")
+    if task in ("", own):
+        return args
     try:
-        title = json.loads(split(stored)[0].partition(b"\n")[0])["headers"].get("argsrepr", "")
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return ""
-    return str(title).strip("()")
+        kwargs = ", ".join(f"{name}={value!r}" for name, value in literal_eval(headers["kwargsrepr"]).items())
+    except (ValueError, LookupError, TypeError, AttributeError, SyntaxError, RecursionError):  # none, or shortened
+        kwargs = str(headers.get("kwargsrepr", "")).strip("{}")
+    return f"{task}({', '.join(filter(None, [args.rstrip(','), kwargs]))})"
+
+
+def _headers(stored: bytes) -> dict[str, Any]:
+    """Empty if it cannot be read."""
+    try:
+        return dict(json.loads(stored.partition(b"\n")[0])["headers"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return {}
 
 
 def _texts(values: Any) -> list[str]:
