@@ -158,8 +158,8 @@ def check_ordinary(queue: str, message: dict[str, Any]) -> None:
     """Raises PublishRefused for a message with lane keys, which would silently lose its order on an ordinary queue."""
     if envelope.LANE_KEYS in (message.get("headers") or {}):
         raise PublishRefused(
-            f"{queue!r} is an ordinary queue, and this message has lane keys. Give the task a lane (@app.task(lane=…)) and "
-            "name no queue, name a lane queue, or declare this one as such: "
+            f"{queue!r} is an ordinary queue, and this message has lane keys. Give the task a lane (@app.task(lane=…)) "
+            "and name no queue, name a lane queue, or declare this one as such: "
             f"Queue({queue!r}, queue_arguments=lanes.QUEUE_ARGUMENTS)"
         )
 
