@@ -56,6 +56,8 @@ def block(kind: str, with_text: str) -> str:
 def test_the_test_of_an_aiogram_bot(tmp_path: Path) -> None:
     example = block("python", "def test_echo")
     assert "1 passed" in pytest_in(tmp_path, example)
+    again = example[example.index("def test_echo") :].replace("test_echo", "test_again")
+    assert "2 passed" in pytest_in(tmp_path, example + again)
     # And it fails with the reason when the bot says something else, or nothing
     said = pytest_in(tmp_path, example.replace("You wrote: hello", "hello"))
     assert "AssertionError: assert 'You wrote: hello' == 'hello'" in said

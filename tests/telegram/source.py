@@ -1,4 +1,5 @@
-"""The Bot API as aiogram knows it. `make bot-api` writes it to chatlanes/telegram/bot_api.json.
+"""The Bot API as aiogram knows it. `make bot-api` writes it to chatlanes/telegram/bot_api.json, and the results of the
+methods to results.json of the simulator.
 
 aiogram's models are generated from Telegram's documentation, and the tests install it anyway. To learn what a newer Bot
 API adds, install a newer aiogram and run tests/telegram/test_bot_api.py, which names each addition.
@@ -8,12 +9,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import chatlanes.telegram
+from chatlanes_sandbox.simulator.calls import results
+from chatlanes_sandbox.simulator.calls.chats import _SPECIAL
 
 FILE = Path(chatlanes.telegram.__file__).with_name("bot_api.json")
+RESULTS = results.FILE
+#: The simulator makes the results of these.
+MADE = {*_SPECIAL, "getMe", "getUpdates", "getWebhookInfo", "sendMediaGroup"}
+#: By the name of the field; a method that returns a text returns a link.
+LINK = "https://t.me/simulated"
+TEXTS = {"": LINK, "invite_link": LINK, "type": "private", "sticker_type": "regular"}
 
 
 class Description(NamedTuple):
@@ -35,7 +45,6 @@ def recorded() -> Description:
 def installed() -> Description:
     """The methods and types of the installed aiogram. Deprecated fields and parameters are left out."""
     import aiogram
-    from aiogram import methods
     from aiogram.types import Update
 
     kinds = {
@@ -43,8 +52,7 @@ def installed() -> Description:
         for kind, field in Update.model_fields.items()
         if kind != "update_id"
     }
-    models = [getattr(methods, name) for name in methods.__all__]
-    of_methods = {each.__api_method__: each for each in models if isinstance(vars(each).get("__api_method__"), str)}
+    of_methods = models()
     of_updates = {model.__name__: model for model in kinds.values()}
     return Description(
         aiogram.__api_version__,
@@ -52,6 +60,42 @@ def installed() -> Description:
         {name: _fields(of_updates[name]) for name in sorted(of_updates)},
         {name: _fields(of_methods[name]) for name in sorted(of_methods)},
     )
+
+
+def models() -> dict[str, Any]:
+    """Method -> aiogram's model of it."""
+    from aiogram import methods
+
+    found = [getattr(methods, name) for name in methods.__all__]
+    return {each.__api_method__: each for each in found if isinstance(vars(each).get("__api_method__"), str)}
+
+
+def smallest_results() -> dict[str, Any]:
+    """Method -> the smallest result that its documentation allows. Those that return True, or a message, and those
+    whose result the simulator makes, are left out.
+    """
+    found = {name: _smallest(model.__returning__) for name, model in sorted(models().items()) if name not in MADE}
+    return {name: value for name, value in found.items() if value is not True and "'message_id'" not in str(value)}
+
+
+def _smallest(kind: Any, name: str = "") -> Any:
+    if get_origin(kind) is list:
+        return []
+    if get_origin(kind) is Literal:
+        return get_args(kind)[0]
+    if get_args(kind):  # one of several
+        return _smallest(get_args(kind)[0], name)
+    if kind is str:
+        return TEXTS.get(name, "simulated")
+    simple = {bool: not name, int: 0 if name.endswith(("count", "amount")) else 1, float: 0.0, datetime: 0}
+    if kind in simple:
+        return simple[kind]
+    fields = {field.alias or name: field for name, field in kind.model_fields.items() if field.is_required()}
+    fields |= {name: field for name, field in kind.model_fields.items() if isinstance(field.default, str)}
+    return {
+        name: field.default if isinstance(field.default, str) else _smallest(field.annotation, name)
+        for name, field in fields.items()
+    }
 
 
 def _fields(model: Any) -> list[str]:
@@ -102,4 +146,6 @@ if __name__ == "__main__":
     for change in changes(recorded(), found) if FILE.exists() else ():
         print(change)
     FILE.write_text(text_of(found))
+    lines = (f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in smallest_results().items())
+    RESULTS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     print(f"Bot API {found.version}: {len(found.updates)} kinds of updates, {len(found.methods)} methods")

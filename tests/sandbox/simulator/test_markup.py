@@ -51,7 +51,6 @@ def test_markup_becomes_entities(mode: str, raw: str, text: str, found: list[tup
         ("MarkdownV2", "Done.", "Character '.' is reserved and must be escaped with the preceding '\\'"),
         ("MarkdownV2", "*x", "Can't find end of Bold entity at byte offset 0"),
         ("Markdown", "snake_case", "Can't find end of the entity starting at byte offset 5"),
-        ("Word", "x", "unsupported parse_mode"),
     ],
 )
 def test_invalid_markup_is_refused_with_telegrams_message(mode: str, raw: str, why: str) -> None:

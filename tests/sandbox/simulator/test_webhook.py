@@ -24,6 +24,7 @@ class Listening:
     def __init__(self) -> None:
         self.got: list[tuple[int, float, str]] = []  # update_id, when, secret
         self.answers: list[tuple[int, dict[str, str]]] = []
+        self.body = b""  # of each answer
         self.at_once = self.most_at_once = 0
         self.gate = threading.Event()
         self.gate.set()
@@ -37,9 +38,11 @@ class Listening:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 status, headers = listening.take(orjson.loads(body), self.headers)
                 self.send_response(status)
-                for name, value in {"Content-Length": "0", **headers}.items():
+                length = {} if "Transfer-Encoding" in headers else {"Content-Length": str(len(listening.body))}
+                for name, value in {**length, **headers}.items():
                     self.send_header(name, value)
                 self.end_headers()
+                self.wfile.write(listening.body)
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -87,6 +90,37 @@ def test_waiting_and_new_updates_are_sent(simulator: Simulator, bot: BotClient, 
     ]
     assert simulator.stats()["webhook"] == {"200": 3}
     assert simulator.stats()["dropped"] == 1
+
+
+JSON_CALL = b'{"method": "sendMessage", "chat_id": 7, "text": "hello"}'
+FORM_CALL = b"".join(
+    b'--x\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n' % field
+    for field in ((b"method", b"sendMessage"), (b"chat_id", b"7"), (b"text", b"hello"))
+)
+CHUNKS = b"%x\r\n%s\r\n0\r\n\r\n" % (len(FORM_CALL) + 5, FORM_CALL + b"--x--")
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "said"),
+    [
+        ({"Content-Type": "application/json"}, JSON_CALL, ["hello"]),
+        # As aiogram answers
+        ({"Content-Type": "multipart/form-data; boundary=x", "Transfer-Encoding": "chunked"}, CHUNKS, ["hello"]),
+        ({"Content-Type": "application/json"}, b'{"method": "sendMessage", "chat_id": 7, "text": ""}', []),
+        ({"Content-Type": "application/json"}, b'{"method": "nosuch"}', []),
+        ({"Content-Type": "application/json"}, b"{", []),
+        ({"Content-Type": "multipart/form-data; boundary=x"}, b"--y", []),
+        ({"Content-Type": "text/plain"}, b"ok", []),
+    ],
+)
+def test_a_call_in_an_answer_is_carried_out(
+    simulator: Simulator, bot: BotClient, listening: Listening, headers: dict[str, str], body: bytes, said: list[str]
+) -> None:
+    listening.answers, listening.body = [(200, headers)], body
+    bot.result("setWebhook", url=listening.url)
+    simulator.push(text_update())
+    wait_until(lambda: simulator.stats()["confirmed"] == 1)
+    assert [call["params"]["text"] for call in simulator.calls("sendMessage") if call["ok"]] == said
 
 
 @pytest.mark.slow

@@ -119,7 +119,7 @@ class PageBot(SimulatedBot):
     def _begin(self) -> None:
         super()._begin()
         self.files = PageFiles(self.storage)
-        self.chats: PageChats = PageChats(self.me(), self.files, self.history, self.events.publish)
+        self.chats: PageChats = PageChats(self.user(), self.files, self.history, self.events.publish)
 
     def _open_first_chats(self) -> None:
         for name in FIRST_PEOPLE:

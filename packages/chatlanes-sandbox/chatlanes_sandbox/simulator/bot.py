@@ -6,9 +6,14 @@ import time
 from collections import Counter, defaultdict, deque
 from typing import Any
 
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException
+from starlette.requests import Request
+
+from chatlanes.telegram.methods import METHODS
 from chatlanes_sandbox.simulator.calls.chats import Chats
 from chatlanes_sandbox.simulator.calls.files import FileStore
-from chatlanes_sandbox.simulator.calls.params import Params, whole
+from chatlanes_sandbox.simulator.calls.params import Params, RefusedError, parameters_of, whole
 from chatlanes_sandbox.simulator.faults import Fault
 from chatlanes_sandbox.simulator.stream import StreamPlan, Update, run_stream
 from chatlanes_sandbox.simulator.updates import (
@@ -21,6 +26,12 @@ from chatlanes_sandbox.simulator.updates import (
 )
 from chatlanes_sandbox.simulator.webhook import USUAL_CONNECTIONS, Disorder, Webhook, webhook_from
 
+#: Fields of getMe.
+CAN = ("can_join_groups", "can_read_all_group_messages", "supports_inline_queries")
+CANNOT = (
+    *("can_connect_to_business", "has_main_web_app", "has_topics_enabled", "allows_users_to_create_topics"),
+    *("can_manage_bots", "supports_guest_queries", "supports_join_request_queries"),
+)
 _NUMBER = re.compile(r"#(\d+)")
 #: The answers of a chat that are kept for inspection.
 KEPT_PER_CHAT = 10_000
@@ -102,7 +113,7 @@ class SimulatedBot:
         self.polls = LongPolls(self.updates, quirks=self._quirks)
         self.faults: list[Fault] = []
         self.files = FileStore()
-        self.chats = Chats(self.me(), self.files)
+        self.chats = Chats(self.user(), self.files)
         self.answers = AnswerOrder()
         self.webhook: Params = {}
         self.disorder = Disorder()
@@ -117,10 +128,13 @@ class SimulatedBot:
         self.polls.wake()
         self._begin()
 
-    def me(self) -> dict[str, Any]:
+    def user(self) -> dict[str, Any]:
+        """The bot as the sender of its messages."""
         bot_id = int(self.token.partition(":")[0])
-        can = {"can_join_groups": True, "can_read_all_group_messages": True, "supports_inline_queries": True}
-        return {"id": bot_id, "is_bot": True, "first_name": "Simulated", "username": "simulated_bot", **can}
+        return {"id": bot_id, "is_bot": True, "first_name": "Simulated", "username": "simulated_bot"}
+
+    def me(self) -> dict[str, Any]:
+        return {**self.user(), **dict.fromkeys(CAN, True), **dict.fromkeys(CANNOT, False)}
 
     # ── the bot's calls ──
 
@@ -174,8 +188,29 @@ class SimulatedBot:
         if self.webhook:
             self.polls.allow(params.get("allowed_updates"))
             self.polls.terminate(WEBHOOK_SET)
-            self._sending = webhook_from(self.webhook, self._connections(), self.updates, self.disorder)
+            self._sending = webhook_from(self.webhook, self._connections(), self.updates, self._replied, self.disorder)
         return True
+
+    async def _replied(self, kind: str, body: bytes) -> None:
+        """The webhook has answered with a call, whose result it does not get; or with anything else."""
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body}
+
+        scope = {"type": "http", "method": "POST", "query_string": b"", "headers": [(b"content-type", kind.encode())]}
+        try:
+            params = await parameters_of(Request(scope, receive), self.files)
+        except (ValueError, MultiPartException, HTTPException):
+            return
+        method = METHODS.get(str(params.pop("method", "")).lower())
+        if method is None:
+            return
+        call = self.received(method, params)
+        try:
+            call["result"] = self.carry_out(call)
+            call["ok"] = True
+        except RefusedError as refused:
+            call["error"] = str(refused)
 
     def _connections(self) -> int:
         return whole(self.webhook, "max_connections", USUAL_CONNECTIONS)

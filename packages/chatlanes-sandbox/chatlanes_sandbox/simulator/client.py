@@ -25,6 +25,9 @@ CALL_TIMEOUT_S = 30.0
 WAIT_S = 0.01
 BLOCKS = "`sent` blocks the event loop that calls it; for a bot in the same loop: await asyncio.to_thread(….sent)."
 
+#: The user who writes and presses if no other one is named, and their private chat.
+ANN = 7
+
 Update = dict[str, Any]
 
 
@@ -52,14 +55,14 @@ class Simulator:
         self,
         text: str = "",
         *,
-        chat_id: int = 1,
+        chat_id: int = ANN,
         user_id: int | None = None,
         message: Update | None = None,
         ephemeral: bool | None = None,
     ) -> Update | None:
-        """A user writes to the bot; a group, below 0, needs a `user_id`. `message` has more fields of the Message, such
-        as a photo; an ephemeral one, in a group, is seen by its writer and the bot. Returns the update; None if the bot
-        does not receive messages.
+        """The user 7, or that of another private chat, writes to the bot; a group, below 0, needs a `user_id`.
+        `message` has more fields of the Message, such as a photo; an ephemeral one, in a group, is seen by its writer
+        and the bot. Returns the update; None if the bot does not receive messages.
         """
         fields = {"chat_id": chat_id, "text": text, "user_id": user_id, "message": message, "ephemeral": ephemeral}
         return self._control("messages", fields)
@@ -79,11 +82,11 @@ class Simulator:
         """
         return list(self._get("drafts"))
 
-    def press_stop(self, chat_id: int = 1, *, message_thread_id: int | None = None) -> Update | None:
+    def press_stop(self, chat_id: int = ANN, *, message_thread_id: int | None = None) -> Update | None:
         """A user presses the Stop button of a draft. Returns the update; None if the bot does not receive it."""
         return self._control("stops", {"chat_id": chat_id, "message_thread_id": message_thread_id})
 
-    def push_examples(self, *names: str, chat_id: int = 1, user_id: int | None = None) -> dict[str, int | None]:
+    def push_examples(self, *names: str, chat_id: int = ANN, user_id: int | None = None) -> dict[str, int | None]:
         """Deliver an update of each kind, or of those named. Returns their ids by name, None for a dropped update."""
         return dict(self._control("examples", {"chat_id": chat_id, "user_id": user_id, "names": list(names) or None}))
 
@@ -108,7 +111,10 @@ class Simulator:
         stats = self.stats()
         refused = [f"{call['method']} was refused: {call['error']}" for call in self.calls() if "error" in call]
         if not stats["polls"] and not stats["webhook"]:
-            fetched = f"The bot has fetched no updates: it needs the address {self.url} and the token {self.token}."
+            fetched = (
+                f"The bot has fetched no updates: it needs the address {self.url} and the token {self.token}; "
+                "or its polling has ended with an error, which is in its log."
+            )
         else:
             fetched = f"The bot has called {', '.join(stats['calls'])}; {stats['pending']} updates wait."
         return " ".join([fetched, *refused, BLOCKS if _is_in_event_loop() else ""]).rstrip()

@@ -67,6 +67,12 @@ class Fault:
     def loses_the_answer(self) -> bool:
         return self.reset or self.status is not None or self.body is not None
 
+    @property
+    def told(self) -> str:
+        """What a test is told."""
+        what = self.description or (f"status {self.status}" if self.status else "no answer that can be read")
+        return f"{what} (a fault)"
+
     async def hang(self) -> None:
         if self.hang_s:
             await asyncio.sleep(self.hang_s)

@@ -19,12 +19,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType
 from typing import Any
-from urllib.parse import parse_qsl
 
 import orjson
 import uvicorn
 from starlette.applications import Starlette
-from starlette.datastructures import Headers, UploadFile
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -35,8 +34,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from celery_lanes.embedded_server import HOST
 from chatlanes.telegram.methods import METHODS
 from chatlanes_sandbox.simulator.bot import SimulatedBot
-from chatlanes_sandbox.simulator.calls.files import FileStore
-from chatlanes_sandbox.simulator.calls.params import Params, RefusedError
+from chatlanes_sandbox.simulator.calls.params import Params, RefusedError, parameters_of
 from chatlanes_sandbox.simulator.client import NAMES, READY
 from chatlanes_sandbox.simulator.control import ROUTES
 from chatlanes_sandbox.simulator.faults import fault_of, slowed
@@ -59,7 +57,7 @@ async def bot_api(request: Request) -> Response:
     if not hmac.compare_digest(token.encode(), bot.token.encode()):
         return refusal(401)
     try:
-        params = await _parameters(request, bot.files)
+        params = await parameters_of(request, bot.files)
     except (orjson.JSONDecodeError, UnicodeDecodeError):
         return refusal(400, "Bad Request: can't parse the request's body")
     method = METHODS.get(request.path_params["method"].lower())
@@ -77,6 +75,7 @@ async def _answer(request: Request, bot: SimulatedBot, method: str, params: Para
     fault = fault_of(bot.faults, method, params)
     await fault.hang()
     if fault.loses_the_answer:
+        call["error"] = fault.told
         if fault.takes_effect:
             await _carry_out(request, bot, call)
         return await fault.respond(request)
@@ -116,30 +115,6 @@ async def _hung_up(request: Request) -> None:
     """Returns when the caller has closed its connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-
-
-async def _parameters(request: Request, files: FileStore) -> Params:
-    """Parameters of the body win over those of the query; values are not converted."""
-    params: Params = dict(request.query_params)
-    kind = request.headers.get("content-type", "")
-    if kind.startswith("multipart/form-data"):
-        async with request.form() as form:
-            for name, value in form.items():
-                params[name] = value if isinstance(value, str) else await _described(value, files)
-        return params
-    body = await request.body()
-    if kind.startswith("application/json") and body:
-        decoded = orjson.loads(body)
-        return params | (decoded if isinstance(decoded, dict) else {})
-    return params | dict(parse_qsl(body.decode(), keep_blank_values=True))
-
-
-async def _described(upload: UploadFile, files: FileStore) -> Any:
-    """A file is recorded by name and size, and by content where files are stored."""
-    noted: Params = {"file": upload.filename, "bytes": upload.size}
-    if files.keeps:
-        noted["file_id"] = files.keep(upload.filename or "file", await upload.read())
-    return noted
 
 
 async def file(request: Request) -> Response:

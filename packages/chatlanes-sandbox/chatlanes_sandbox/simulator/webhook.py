@@ -6,14 +6,18 @@ Retry-After says, without end. No redirects and no certificate checks: it sends 
 """
 
 import asyncio
+import errno
+import os
 import random
 import ssl
 import time
 from collections import Counter, deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import h11
 import orjson
 
 from chatlanes_sandbox.simulator.updates import PendingUpdates
@@ -63,25 +67,31 @@ LONGEST_ANSWER = 1 << 20
 
 @dataclass(frozen=True)
 class PostResponse:
-    """`retry_after_s` is 0 if the answer has none."""
+    """`retry_after_s` is 0 if the answer has none; `kind` is its content type."""
 
     status: int
     reason: str
     retry_after_s: float = 0.0
+    kind: str = ""
+    body: bytes = b""
 
 
 class BrokenResponseError(ConnectionError):
     """A malformed or incomplete HTTP response."""
 
 
-Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+class Connection(NamedTuple):
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    protocol: h11.Connection
 
 
 @dataclass
 class Address:
     """One connection for each concurrent request, reused if the server allows it.
 
-    Raises OSError if it cannot be reached or closes the connection, TimeoutError if it does not answer.
+    Raises OSError if it cannot be reached or closes the connection, TimeoutError if it does not answer, and
+    h11.LocalProtocolError for a secret that no header can hold.
     """
 
     url: str
@@ -97,61 +107,67 @@ class Address:
             if self._idle:
                 try:
                     return await self._exchange(self._idle.pop(), body)
-                except (ConnectionError, EOFError):
+                except ConnectionError:
                     pass  # closed while it was idle, most likely
             return await self._exchange(await self._connect(), body)
 
     def close(self) -> None:
-        for _, writer in self._idle:
-            writer.close()
+        for connection in self._idle:
+            connection.writer.close()
         self._idle.clear()
 
     async def _connect(self) -> Connection:
         place = urlsplit(self.url)
         secure = place.scheme == "https"
         context = ssl._create_unverified_context() if secure else None  # noqa: S323 - on this machine
-        return await asyncio.open_connection(place.hostname, place.port or (443 if secure else 80), ssl=context)
+        port = place.port or (443 if secure else 80)
+        reader, writer = await asyncio.open_connection(place.hostname, port, ssl=context)
+        return Connection(reader, writer, h11.Connection(h11.CLIENT))
 
     async def _exchange(self, connection: Connection, body: bytes) -> PostResponse:
-        reader, writer = connection
+        _, writer, protocol = connection
         try:
-            writer.write(self._head(len(body)) + body)
-            answer, is_kept = await _read_answer(reader)
+            for event in (self._head(len(body)), h11.Data(body), h11.EndOfMessage()):
+                writer.write(protocol.send(event) or b"")
+            answer = await _read_answer(connection)
+        except h11.RemoteProtocolError as error:
+            writer.close()
+            raise BrokenResponseError(f"malformed HTTP response: {error}") from error
         except BaseException:
             writer.close()
             raise
-        if is_kept:
+        if protocol.our_state is protocol.their_state is h11.DONE:
+            protocol.start_next_cycle()
             self._idle.append(connection)
         else:
             writer.close()
         return answer
 
-    def _head(self, length: int) -> bytes:
+    def _head(self, length: int) -> h11.Request:
         place = urlsplit(self.url)
-        target = place.path or "/"
-        lines = [f"POST {target} HTTP/1.1", f"Host: {place.netloc}", "Content-Type: application/json"]
-        lines += [f"Content-Length: {length}", *(f"{name}: {value}" for name, value in self.headers.items())]
-        return "\r\n".join([*lines, "", ""]).encode()
+        headers = {"Host": place.netloc, "Content-Type": "application/json", "Content-Length": str(length)}
+        return h11.Request(method="POST", target=place.path or "/", headers=[*(headers | self.headers).items()])
 
 
-async def _read_answer(reader: asyncio.StreamReader) -> tuple[PostResponse, bool]:
-    """The answer, and True if its connection can be used again."""
-    try:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-        raise BrokenResponseError("the connection was closed without an answer") from error
-    status_line, *lines = head.split("\r\n")
-    version, _, rest = status_line.partition(" ")
-    code, _, reason = rest.partition(" ")
-    if not version.startswith("HTTP/1.") or not code.isdigit():
-        raise BrokenResponseError("malformed HTTP response")
-    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    length = headers.get("content-length", "")
-    is_kept = length.isdigit() and headers.get("connection", "").lower() != "close"
-    if length.isdigit():
-        await reader.readexactly(min(int(length), LONGEST_ANSWER))
+async def _read_answer(connection: Connection) -> PostResponse:
+    head, body = h11.Response(status_code=200, headers=[]), bytearray()
+    while True:
+        match event := connection.protocol.next_event():
+            case h11.NEED_DATA:
+                connection.protocol.receive_data(await connection.reader.read(1 << 16))
+            case h11.Response():
+                head = event
+            case h11.Data():
+                body += event.data[: LONGEST_ANSWER - len(body)]
+            case h11.ConnectionClosed():
+                raise BrokenResponseError("the connection was closed without an answer")
+            case h11.EndOfMessage():
+                break
+    headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
     wish = headers.get("retry-after", "")
-    return PostResponse(int(code), reason, float(wish) if wish.isdigit() else 0.0), is_kept
+    retry_after_s = float(wish) if wish.isdigit() else 0.0
+    kind = headers.get("content-type", "")
+    return PostResponse(head.status_code, head.reason.decode("latin-1"), retry_after_s, kind, bytes(body))
 
 
 # ── the webhook ──
@@ -186,6 +202,8 @@ class Webhook:
     address: Address
     max_connections: int
     updates: PendingUpdates
+    #: Called with the content type and the body of each answer that has a body: it may be a call.
+    replied: Callable[[str, bytes], Awaitable[None]]
     disorder: Disorder = Disorder()
     #: status -> count; 0: no answer.
     answered: Counter[int] = field(default_factory=Counter)
@@ -260,6 +278,8 @@ class Webhook:
                 await asyncio.sleep(self._chance.uniform(0, self.disorder.jitter_s))
             answer = await self._posted(body)
         self.answered[answer.status] += 1
+        if answer.body and 200 <= answer.status < 300:
+            await self.replied(answer.kind, answer.body)
         return answer
 
     async def _posted(self, body: bytes) -> PostResponse:
@@ -269,17 +289,26 @@ class Webhook:
             answer = await self.address.post(body)
         except TimeoutError:
             return PostResponse(0, "Connection timed out")
-        except (OSError, EOFError) as error:
-            return PostResponse(0, getattr(error, "strerror", None) or str(error) or type(error).__name__)
+        except (OSError, h11.LocalProtocolError) as error:
+            is_refused = isinstance(error, ConnectionRefusedError)  # of which asyncio says "Connect call failed"
+            return PostResponse(
+                0, os.strerror(errno.ECONNREFUSED) if is_refused else str(error) or type(error).__name__
+            )
         if 200 <= answer.status < 300:
             return answer
         told = f"Wrong response from the webhook: {answer.status} {answer.reason}"
         return PostResponse(answer.status, told, answer.retry_after_s)
 
 
-def webhook_from(params: dict[str, Any], connections: int, updates: PendingUpdates, disorder: Disorder) -> Webhook:
+def webhook_from(
+    params: dict[str, Any],
+    connections: int,
+    updates: PendingUpdates,
+    replied: Callable[[str, bytes], Awaitable[None]],
+    disorder: Disorder,
+) -> Webhook:
     """A webhook from the parameters of setWebhook."""
     secret = params.get("secret_token")
     headers = {SECRET_HEADER: str(secret)} if secret else {}
     most = min(max(connections, 1), MOST_CONNECTIONS)
-    return Webhook(Address(str(params["url"]), headers), most, updates, disorder)
+    return Webhook(Address(str(params["url"]), headers), most, updates, replied, disorder)

@@ -40,6 +40,7 @@ from chatlanes_sandbox.simulator.calls.params import (
     needs_chat,
     whole,
 )
+from chatlanes_sandbox.simulator.calls.results import result_of
 
 #: Characters in one message, after parsing of entities; Telegram counts UTF-16 units, which differ only for emoji.
 LONGEST_TEXT = 4096
@@ -114,7 +115,7 @@ class Chats:
         special = _SPECIAL.get(method)
         if special:
             return getattr(self, special)(params)
-        return {} if method.startswith("get") else True
+        return result_of(method)
 
     def receive(self, update: dict[str, Any]) -> None:
         """Keep the messages of an update of users."""

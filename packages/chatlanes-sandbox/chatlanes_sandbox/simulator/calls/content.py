@@ -28,6 +28,7 @@ FILE_METHODS = {
 }
 #: Characters, after parsing of entities.
 LONGEST_CAPTION = 1024
+MOST_OPTIONS = 12
 #: The highest value of each kind of die.
 DICE = {"🎲": 6, "🎯": 6, "🎳": 6, "🏀": 5, "⚽": 5, "🎰": 64}
 #: Fields that client libraries require; parameters of the call replace these numbers.
@@ -118,7 +119,9 @@ def _poll(params: Params) -> dict[str, Any]:
         str(option.get("text", "")) if isinstance(option, dict) else str(option) for option in listed(params, "options")
     ]
     if not options:
-        raise RefusedError("Bad Request: poll must have at least 1 option")
+        raise RefusedError("Bad Request: poll must have at least one answer option")
+    if len(options) > MOST_OPTIONS:
+        raise RefusedError(f"Bad Request: poll can't have more than {MOST_OPTIONS} options")
     correct = [whole({"at": at}, "at", 0) for at in listed(params, "correct_option_ids")]
     if "correct_option_id" in params:
         correct = [whole(params, "correct_option_id", 0)]
@@ -254,7 +257,9 @@ def inline_keyboard(params: Params) -> list[list[dict[str, Any]]]:
         raise RefusedError("Bad Request: object expected as reply markup")
     rows = markup.get("inline_keyboard") or []
     if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
-        raise RefusedError('Bad Request: field "inline_keyboard" must be an Array of Arrays')
+        raise RefusedError(
+            'Bad Request: field "inline_keyboard" of the InlineKeyboardMarkup must be an Array of Arrays'
+        )
     for row in rows:
         for button in row:
             _check_button(button)

@@ -351,7 +351,7 @@ def read(raw: str, parse_mode: str) -> tuple[str, list[Entity]]:
     """Raises RefusedError."""
     reader = _READERS.get(parse_mode.lower())
     if reader is None:
-        raise cannot("unsupported parse_mode")
+        raise RefusedError("Bad Request: unsupported parse_mode")
     made = reader(raw)
     return made.text, made.entities
 

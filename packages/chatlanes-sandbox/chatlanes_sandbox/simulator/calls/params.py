@@ -5,8 +5,13 @@ and lower case, as at Telegram.
 """
 
 from typing import Any
+from urllib.parse import parse_qsl
 
 import orjson
+from starlette.datastructures import UploadFile
+from starlette.requests import Request
+
+from chatlanes_sandbox.simulator.calls.files import FileStore
 
 #: Numbers have 64 bits: in Telegram, in JSON as it is written here, and in SQLite.
 LARGEST_NUMBER = 2**63 - 1
@@ -89,3 +94,27 @@ _NEEDS_CHAT = frozenset(
     {"sendMediaGroup", "sendChatAction", "copyMessage", "copyMessages", "forwardMessages", "deleteMessage"}
     | {"deleteMessages", "setMessageReaction", "pinChatMessage", "getChat", "getChatMember", "leaveChat"}
 )
+
+
+async def parameters_of(request: Request, files: FileStore) -> Params:
+    """Parameters of the body win over those of the query; values are not converted."""
+    params: Params = dict(request.query_params)
+    kind = request.headers.get("content-type", "")
+    if kind.startswith("multipart/form-data"):
+        async with request.form() as form:
+            for name, value in form.items():
+                params[name] = value if isinstance(value, str) else await _described(value, files)
+        return params
+    body = await request.body()
+    if kind.startswith("application/json") and body:
+        decoded = orjson.loads(body)
+        return params | (decoded if isinstance(decoded, dict) else {})
+    return params | dict(parse_qsl(body.decode(), keep_blank_values=True))
+
+
+async def _described(upload: UploadFile, files: FileStore) -> Any:
+    """A file is recorded by name and size, and by content where files are stored."""
+    noted: Params = {"file": upload.filename, "bytes": upload.size}
+    if files.keeps:
+        noted["file_id"] = files.keep(upload.filename or "file", await upload.read())
+    return noted
