@@ -112,7 +112,8 @@ def test_each_message_is_returned_once_and_waited_for(simulator: Simulator, bot:
         simulator.sent(timeout_s=0)
     assert str(raised.value) == (
         f"0 of 1 messages in 0 s. The bot has fetched no updates: it needs the address {simulator.url} and the token "
-        "1:TEST; or its polling has ended with an error, which is in its log. sendMessage was refused: Bad Request: message text is empty"
+        "1:TEST; or its polling has ended with an error, which is in its log. "
+        "sendMessage was refused: Bad Request: message text is empty"
     )
     bot.updates()
     with pytest.raises(NotSentError, match=r"The bot has called sendMessage, .*getUpdates; 0 updates wait\."):
