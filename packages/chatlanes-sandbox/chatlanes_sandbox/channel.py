@@ -99,9 +99,14 @@ class SupervisorChannel:
         self.problems: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self.killed = 0
 
+    @property
+    def is_there(self) -> bool:
+        """False for a simulator that was started alone."""
+        return stat.S_ISFIFO(os.fstat(sys.stdin.fileno()).st_mode)
+
     async def listen(self) -> None:
         """Runs until the supervisor ends."""
-        if not stat.S_ISFIFO(os.fstat(sys.stdin.fileno()).st_mode):
+        if not self.is_there:
             return
         lines = asyncio.StreamReader(limit=1 << 20)
         loop = asyncio.get_running_loop()

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from subprocess import run
+from subprocess import DEVNULL, PIPE, Popen, run
 from typing import Any
 
 import pytest
@@ -399,3 +399,15 @@ def test_the_audit_knows_collected_updates_and_interrupted_runs() -> None:
 )
 def test_odd_paths_are_not_found(running: Simulator, path: str, status: int) -> None:
     assert requests.get(running.url + path, timeout=PATIENCE_S).status_code == status
+
+
+def test_a_simulator_that_was_started_alone_names_no_bot(page: PageClient, tmp_path: Path) -> None:
+    assert page.snapshot["bot"]["path"] == "chatlanes.demo.echo:handle"
+    command = [sys.executable, "-m", "chatlanes_sandbox.simulator", "--port", "0", "--page", str(tmp_path / "chats")]
+    with Popen(command, stdin=DEVNULL, stdout=PIPE, text=True) as alone:
+        try:
+            assert alone.stdout is not None
+            url = alone.stdout.readline().split()[-1]
+            assert PageClient(url).snapshot["bot"]["path"] == ""
+        finally:
+            alone.terminate()

@@ -100,7 +100,8 @@ class Page:
 
     def snapshot(self) -> dict[str, Any]:
         me, history = self.bot.me(), self.bot.history
-        about = {"id": me["id"], "username": me["username"], "first_name": me["first_name"], "path": self._settings.bot}
+        path = self._settings.bot if self.bot.supervisor.is_there else ""  # otherwise the bot is somebody else's
+        about = {"id": me["id"], "username": me["username"], "first_name": me["first_name"], "path": path}
         return {
             "bot": about,
             "chats": [chat_shown(chat, history.users) for chat in history.chats.values()],

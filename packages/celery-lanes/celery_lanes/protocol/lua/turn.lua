@@ -194,7 +194,7 @@ local function hand_out(id, queue)
   local past = past_of(id, record[2])
   local died = tonumber(past[1]) or 0
   if died >= tonumber(max_deaths) then
-    bury_with_reason(id, 'its worker died ' .. died .. ' times')
+    bury_with_reason(id, 'its worker died ' .. died .. ' times; a hard time limit counts too')
     return 0
   end
   if died >= SUSPECT_AFTER and holding + taken > 0 then

@@ -30,7 +30,8 @@ function composerOf(chat) {
 on("snapshot", () => {
   const { first_name: name, username, path } = world.bot;
   byId("bot").replaceChildren(name, document.createElement("code"));
-  setText(byId("bot").lastChild, path ?? "");
+  setText(byId("bot").lastChild, path);
+  byId("restart").hidden = !path; // the simulator was started alone: its bot is somebody else's
   byId("bot").title = `@${username}`;
   document.title = `${name} · chatlanes sandbox`;
 });
