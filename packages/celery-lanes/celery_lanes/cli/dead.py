@@ -94,7 +94,8 @@ def show(lanes: Context, message_id: str, as_json: bool) -> None:
     if record.size > 1:
         echo(f"one run of {record.size} {lanes.words.message}s: {', '.join(lanes.ids_of(record))}")
     echo(f"appended {moment(record.appended_us / 1000)}, buried {moment(buried_ms)}, queue {record.queue}")
-    echo(f"lanes {', '.join(record.lanes) or '(none)'}; {len(problems)} errors, {record.died} deaths")
+    failures = f"{_counted(len(problems), 'error')}, {_counted(record.died, 'death')}"
+    echo(f"lanes {', '.join(record.lanes) or '(none)'}; {failures}")
     for traceback, same in groupby(problems, lambda problem: str(problem.get("traceback", "")).rstrip()):
         click.echo()
         for problem in same:
@@ -175,7 +176,11 @@ def _ask(question: str) -> None:
 
 
 def _many(lanes: Context, count: int) -> str:
-    return f"1 {lanes.words.message}" if count == 1 else f"{count:,} {lanes.words.message}s"
+    return _counted(count, lanes.words.message)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"1 {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def _line(text: str) -> str:

@@ -134,7 +134,12 @@ def overview(
 @click.option("--now", is_flag=True, help="Answer at once, without rates, wait and run.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; with --watch, one per line.")
 def status(lanes: Context, watch: bool, every_s: float, now: bool, as_json: bool) -> None:
-    """Show waiting, running and buried {message}s per {group} and queue, the busiest {lane}s, and why they wait."""
+    """Show waiting, running and buried {message}s per {group} and queue, the busiest {lane}s, and why they wait.
+
+    The states: held (until those with lower numbers have arrived), waiting (for others of a {lane}, or because it is
+    paused), collecting (for others that join it, or for its rate), gated (for a limit), ready (for a worker), leased
+    (to a worker), delayed (to be tried again), buried (a dead letter).
+    """
     if now and not watch:
         show(collect(lanes), watch=False, as_json=as_json)
         return
