@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from spec.tlc import Answer, check, module
+from spec.tlc import Answer, check, module_text
 
 INVARIANTS = ("Order", "Exclusion", "NoDeadlock", "Once", "NoZombie", "Poison", "NothingLost", "OneState", "HeadActive")
 ACTIONS = ("FencesGrow", "LeasesHold")
@@ -41,7 +41,7 @@ class Model:
         limits = [_set(each) for each in self.limits]
         more = f"CONSTANTS {', '.join(self._names())}\nAlike == Permutations(Workers)\n"
         definitions = {"KeysOf": f"<< {', '.join(sets)} >>", "LimitsOf": f"<< {', '.join(limits)} >>"}
-        return module(f"{self.module}, TLC", definitions, more)
+        return module_text(f"{self.module}, TLC", definitions, more)
 
     def _names(self) -> list[str]:
         return [f"w{n}" for n in range(1, self.workers + 1)]

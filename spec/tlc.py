@@ -48,10 +48,10 @@ def check(module: str, config: str, *, is_short: bool = False) -> Answer:
         return _answer(_run(folder, *(_SHORT if is_short else _LONG)))
 
 
-def module(extends: str, constants: Mapping[str, str], more: str = "") -> str:
+def module_text(extends: str, constants: Mapping[str, str], more: str = "") -> str:
     """The text of the module Run. It defines `TheNAME` for each constant; the configuration says `NAME <- TheNAME`.
 
-    TLC computes such a definition anew at each use, but one that this definition names only once.
+    TLC evaluates a substituted definition at each use. So `TheNAME` only names `ValueNAME`, which it evaluates once.
     """
     values = [f"Value{name} == {value}" for name, value in constants.items()]
     names = [f"The{name} == Value{name}" for name in constants]

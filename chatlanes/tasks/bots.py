@@ -59,6 +59,11 @@ class ServedBot:
     def is_fully_async(self) -> bool:
         return is_fully_async(self.bot, self.schedules.values())
 
+    @property
+    def limited(self) -> Bot:
+        """The bot with its `on_limited`, which the caller knows to be there, as its handler."""
+        return replace(self.bot, handle=self.bot.on_limited)
+
     def bot_for(self, ctx: Context) -> Bot:
         """The bot; its handler is the function of the schedule if this is an occurrence of one, and `on_stop` for an
         update of CONTROL.

@@ -44,21 +44,30 @@ def check(served: Served) -> None:
 
 
 def is_late_run(served: Served, delivery: lanes.Delivery, updates: Sequence[dict[str, Any]]) -> bool:
-    """True if all updates of the run have waited longer than MAX_AGE. Those that were collected had.
-
-    A run before it decides, if it has made calls: with another value, the handler might make others.
+    """True if the run counts as late: all its updates have waited longer than MAX_AGE, or have been collected because
+    they had. If an earlier run has made calls, its value is kept: the handler makes the same calls.
     """
-    if delivery.is_gathered or not is_late(served, updates, delivery.age_s):
-        return delivery.is_gathered
-    asked = plain("HKEYS", keys.journal(delivery.id))
-    found: Any = delivery.journal.retry_until_done(lambda: delivery.lanes.store.run(asked))
-    places = {place.decode() for place in found}
-    return LATE in places or not any(" " not in place for place in places)  # with a blank: of an interrupted run
+    if delivery.is_gathered:
+        return True
+    is_old = is_late(served, updates, delivery.age_s)
+    if not (is_old or delivery.is_replayed):  # a replay begins at age 0, with the journal of the runs before
+        return False
+    places = _places(delivery)
+    return LATE in places or (is_old and not places)
 
 
 def note(delivery: lanes.Delivery) -> None:
-    """The handler will run, and is late. Written with its first call."""
-    JournaledCall(delivery.journal, "late", LATE, "late", "repeat").refused(None)  # so it does not count as a call
+    """Record that this run is late, so that a run after a crash is late too. It is recorded as a refused call, which
+    `previous_calls` and `has_made_calls` leave out.
+    """
+    JournaledCall(delivery.journal, "late", LATE, "late", "repeat").refused(None)
+
+
+def _places(delivery: lanes.Delivery) -> set[str]:
+    """Of the calls that earlier runs have made, except interrupted runs, and of the note."""
+    asked = plain("HKEYS", keys.journal(delivery.id))
+    found: Any = delivery.journal.retry_until_done(lambda: delivery.lanes.store.run(asked))
+    return {place for each in found if (place := each.decode())[-1:].isdigit() and " " not in place}
 
 
 def is_late(served: Served, updates: Sequence[dict[str, Any]], age_s: float) -> bool:
@@ -76,8 +85,9 @@ def is_waiting(ctx: Context, delivery: lanes.Delivery) -> bool:
     again = ctx.attempt > 1 or delivery.is_replayed or delivery.interrupted or delivery.is_stopped
     if again or delivery.note or delivery.is_marked:
         return False
-    asked = plain("EXISTS", keys.journal(delivery.id)), plain("HEXISTS", keys.message(delivery.id), "taken")
-    return not any(delivery.journal.retry_until_done(lambda: delivery.lanes.store.run_all(*asked)))
+    asked = plain("HEXISTS", keys.message(delivery.id), "taken")
+    has_taken = delivery.journal.retry_until_done(lambda: delivery.lanes.store.run(asked))
+    return not has_taken and not _places(delivery) - {LATE}
 
 
 def collect(served: Served, ctx: Context, delivery: lanes.Delivery) -> bool:

@@ -75,9 +75,8 @@ def take(run: AskingRun) -> None:
 
 def _bot_of(run: AskingRun, ctx: Context) -> Callable[[Context], object]:
     """The bot, or its on_limited if that has asked."""
-    bot = run.served.bot
-    if ctx.question is not None and ctx.question.seen.get("is_limited") and bot.on_limited is not None:
-        return replace(bot, handle=bot.on_limited)
+    if ctx.question is not None and ctx.question.seen.get("is_limited"):
+        return run.served.limited
     return run.served.bot_for(ctx)
 
 
@@ -87,8 +86,8 @@ def _check_answers(ctx: Context) -> None:
         return
     if ctx.__dict__.get("asked", 0) < len(ctx.question.answers):
         raise LookupError(
-            f"the answer to question {ctx.question.id} has reached no ctx.ask: with the same update, the bot has taken "
-            "another way than before. Its code has changed, or a state by which it chooses its handler"
+            f"the answer to question {ctx.question.id} has reached no ctx.ask: the bot, called again with the update "
+            "that asked, did not ask. Its code has changed, or the state by which it chooses its handler"
         )
 
 
@@ -158,7 +157,7 @@ def opened(run: AskingRun) -> list[Write]:
 
 
 def _seen(run: AskingRun, question: Question) -> dict[str, Any]:
-    """What the handler may have looked at, as far as it is not empty. Raises Ignore if the lease was lost."""
+    """What the handler may have read before it asked; empty values are left out. Raises Ignore if the lease is lost."""
     ctx, former = run.ctx, run.ctx.question
     try:
         calls = [[call.method, call.result] for call in ctx.previous_calls]
@@ -167,18 +166,13 @@ def _seen(run: AskingRun, question: Question) -> dict[str, Any]:
     before = [] if former is None else [former.seen_before(n) or [] for n in range(len(former.answers))]
     previous = [*before, calls]
     seen = {
-        "age_s": _noticed(0.0 if ctx.appended_s is None else run.started_s - ctx.appended_s),
-        "late_s": _noticed(ctx.timer_plan.late_s),
+        "age_s": 0.0 if ctx.appended_s is None else run.started_s - ctx.appended_s,
+        "late_s": ctx.timer_plan.late_s,
         "is_late": ctx.is_late,
         "is_limited": run.delivery.is_marked or (former is not None and former.seen.get("is_limited", False)),
         "previous": previous if any(previous) else [],
     }
     return {name: value for name, value in seen.items() if value}
-
-
-def _noticed(seconds: float) -> float:
-    """0 for less than a second, on which no handler depends: older releases do not read a question with `seen`."""
-    return seconds if seconds >= 1 else 0.0
 
 
 def _open_question(run: AskingRun) -> tuple[Question | None, str]:
@@ -193,7 +187,7 @@ def _open_question(run: AskingRun) -> tuple[Question | None, str]:
         return None, lane
     try:
         return Question.of(found.values[0]), lane
-    except (TypeError, ValueError):  # of a newer release, or changed by hand
+    except (TypeError, ValueError, LookupError, AttributeError):  # of a newer release, or changed by hand
         logger.warning("%s: question %s cannot be read; this update goes to the bot", run.delivery.id, note)
         return None, lane
 

@@ -43,7 +43,7 @@ from chatlanes.tasks.limits import Limits, SlowRuns, enforcer_here, evict, take_
 from chatlanes.tasks.settings import secrets
 from chatlanes.tasks.settlement import commit, end_unserved, ending_of, fail, fit_for_celery, interrupted, park
 from chatlanes.telegram.flood import FloodWait, Parking, ParkUpdate, RunGate, Waiting
-from chatlanes.updates.parsing import read
+from chatlanes.updates.parsing import QUESTION_DATA, read
 
 logger = get_task_logger(__name__)
 
@@ -58,8 +58,6 @@ NO_LIMITS = nullcontext()
 
 #: The kind of a call of the outbox (outbox.py), whose module other runs do not import.
 OUTBOX = "send"
-#: How the data of a button of a question begins (bot/calls/questions.py).
-ANSWERS = "chatlanes:"
 #: How the ids of messages continue after the bot's id if their runs are not coroutines, whatever the bot is.
 IN_PLACE = (f"{broadcasts.KIND}:", f"{OUTBOX}:")
 
@@ -247,7 +245,7 @@ def collect_late(run: LaneRun) -> None:
 
 
 def note_late(run: LaneRun) -> None:
-    """A run after a crash is late if this one is, and only then: its handler makes the same calls."""
+    """A run after a crash has the same `ctx.is_late`, so its handler makes the same calls."""
     if run.ctx.is_late:
         lateness().note(run.delivery)
 
@@ -284,7 +282,7 @@ def take_answer(run: LaneRun) -> None:
     """
     if run.handler is not None or run.delivery.is_marked:  # a recipient, whatever CONTROL returns for it, or limited
         return
-    if run.delivery.note or run.ctx.kind == "question_timeout" or run.ctx.data.startswith(ANSWERS):
+    if run.delivery.note or run.ctx.kind == "question_timeout" or run.ctx.data.startswith(QUESTION_DATA):
         from chatlanes.tasks import questions  # a bot without questions does not import it
 
         questions.take(run)
@@ -299,7 +297,7 @@ def stop(run: LaneRun) -> None:
 def answer_limited(run: LaneRun) -> None:
     """The first update over USER_RATE (USER_RATE_OVER=answer): `on_limited` is called in place of the bot."""
     if run.delivery.is_marked and run.handler is None:
-        run.handler = replace(run.served.bot, handle=run.served.bot.on_limited)
+        run.handler = run.served.limited
 
 
 def limit(run: LaneRun) -> None:
@@ -492,7 +490,7 @@ def reason_to_skip(served: ServedBot, ctx: Context, delivery: lanes.Delivery) ->
     settings = served.settings
     if delivery.is_marked and served.bot.on_limited is None:
         return "it is over USER_RATE, and the bot has no on_limited"
-    if settings.stale == "skip" and ctx.is_stale and not ctx.data.startswith(ANSWERS):
+    if settings.stale == "skip" and ctx.is_stale and not ctx.data.startswith(QUESTION_DATA):
         return f"its {ctx.kind} is {ctx.age_s:.0f} s old, and Telegram no longer accepts an answer to it (STALE=skip)"
     if ctx.is_late and settings.max_age_action == "skip" and lateness().is_waiting(ctx, delivery):
         return f"its {ctx.kind} is {ctx.age_s:.0f} s old (MAX_AGE)"

@@ -1,6 +1,16 @@
 """Updates: parsing, keys and queues, and the append to lanes."""
 
-from chatlanes.updates.parsing import ParsedUpdate, is_stale, number, object_id, parse, part, text_id, text_of
+from chatlanes.updates.parsing import (
+    QUESTION_DATA,
+    ParsedUpdate,
+    is_stale,
+    number,
+    object_id,
+    parse,
+    part,
+    text_id,
+    text_of,
+)
 from chatlanes.updates.routing import (
     ORDERS,
     WHOLE_BOT,
@@ -18,6 +28,7 @@ from chatlanes.updates.routing import (
 
 __all__ = [
     "ORDERS",
+    "QUESTION_DATA",
     "WHOLE_BOT",
     "KeysError",
     "ParsedUpdate",

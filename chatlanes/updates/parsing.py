@@ -188,6 +188,10 @@ def object_id(holder: dict[str, Any], field: str) -> int | None:
     return number(value.get("id")) if isinstance(value, dict) else None
 
 
+#: How the callback_data of a button of `ctx.ask` begins.
+QUESTION_DATA = "chatlanes:"
+
+
 def number(value: Any) -> int | None:
     return value if type(value) is int and -ID_LIMIT <= value < ID_LIMIT else None
 

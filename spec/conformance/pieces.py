@@ -11,7 +11,7 @@ from celery_lanes.protocol import keys
 from spec.conformance.events import Event
 from spec.conformance.mirror import Abstract, Line, Mirror
 from spec.conformance.monitor import Call
-from spec.tlc import Answer, check, module
+from spec.tlc import Answer, check, module_text
 
 GONE: Abstract = ("none", "", 0, False, False, False, False, 1, False, False, False, "")
 _CHECKED_FENCE = ("settle", "release", "died", "delay", "bury", "renew", "shield", "unshield")
@@ -282,7 +282,7 @@ def _module(piece: Piece, names: _Names) -> str:
     # TLC looks for PlusCal first, in a time that is quadratic in the length of a line.
     definitions = {name: value.replace(", ", ",\n") for name, value in constants.items()}
     definitions["Events"] = "<<\n" + ",\n".join(_event(step, names) for step in piece.steps) + "\n>>"
-    return module("Trace", definitions)
+    return module_text("Trace", definitions)
 
 
 def _event(step: Step, names: _Names) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -125,6 +126,16 @@ def test_a_question_is_stored_as_it_is() -> None:
     asked.answers, asked.calls = ["Yes", None], {"1": ["done", "sendMessage:x", {"message_id": 3}, True]}
     assert Question.of(asked.stored()) == asked
     assert Question.of(asked.stored()).recorded()["1"].outcome == {"message_id": 3}
+
+
+def test_an_older_release_reads_what_a_handler_has_seen() -> None:
+    asked = Question("5-1", "Sure?", {}, ["Yes"], "pass", 7, [said("go")])
+    asked.seen = {"is_late": True, "previous": [[["sendMessage", {"message_id": 3}]], []]}
+    assert Question.of(asked.stored()) == asked
+    # It has no field for that, and takes it for the outcome of a call that no handler makes
+    stored = json.loads(asked.stored())
+    assert set(stored) == {*vars(asked)} - {"arrived", "seen"}
+    assert not any(place[-1].isdigit() for place in stored["calls"])
 
 
 def test_wrong_use_is_refused() -> None:

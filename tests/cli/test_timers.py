@@ -97,7 +97,7 @@ def test_a_task_with_an_eta_is_listed_and_cancelled_by_its_id(cli: Cli) -> None:
 
 
 def test_a_timer_that_is_not_there_is_not_cancelled(three: Cli) -> None:
-    why = "it was cancelled, or it is due already; to cancel one by its name, give --chat too"
+    why = "it was cancelled, or it is due already; to cancel one by its name, name its chat too"
     assert three.said("timers", "cancel", "tea") == [f"there is no timer tea: {why}"]
     assert three.said("timers", "cancel", "1:timer:5:1") == [f"there is no timer 1:timer:5:1: {why}"]
     [ambiguous] = three.said("timers", "cancel", "tea", "--chat", "7")

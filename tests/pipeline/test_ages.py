@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from celery_lanes.protocol import keys
+from celery_lanes.protocol import Store, keys
 from chatlanes.bot import Bot
 from chatlanes.bot.context import Context
 from tests.pipeline.conftest import MakePipeline
@@ -47,6 +47,8 @@ def apologizing(ctx: Context) -> None:
     ctx.reply("answer")
     if ctx.text.startswith("ask"):
         ctx.reply(f"{ctx.ask('Sure?', buttons=['Yes'])} after {ctx.age_s // 3600:.0f} h")
+    if ctx.text == "fail":
+        raise RuntimeError("the handler fails")
     while ctx.text == "hold" and ctx.attempt == 1:
         record("at-hold", ctx)
         time.sleep(60)
@@ -278,6 +280,22 @@ def test_a_run_after_a_crash_is_late_if_the_first_one_was(
     # Then it makes the same calls, none twice
     assert said(pipeline) == says
     assert pipeline.leftovers() == []
+
+
+def test_a_late_update_that_is_replayed_is_late_again(make_pipeline: MakePipeline) -> None:
+    # Given a late update whose run has made its calls, and then fails
+    pipeline = make_pipeline(BOT=SORRY, MAX_AGE=600, MAX_AGE_ACTION="collect", MAX_ATTEMPTS=1)
+    pipeline.poller()
+    [late] = appended(pipeline, *texts("fail"))
+    make_old(pipeline, late)
+    pipeline.worker("threads", 2)
+    pipeline.drained()
+    assert pipeline.dead() == [f"{BOT_ID}:{late}"]
+    # When it is replayed, which makes it new
+    assert Store(pipeline.redis).replay(f"{BOT_ID}:{late}")
+    pipeline.drained()
+    # Then it makes the same calls, none twice
+    assert said(pipeline) == ["sorry", "answer"]
 
 
 def test_a_handler_that_asks_stays_late(make_pipeline: MakePipeline) -> None:

@@ -15,13 +15,14 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import chatlanes.telegram
 from chatlanes_sandbox.simulator.calls import results
-from chatlanes_sandbox.simulator.calls.chats import _SPECIAL
+from chatlanes_sandbox.simulator.calls.chats import SPECIAL
 
 FILE = Path(chatlanes.telegram.__file__).with_name("bot_api.json")
 RESULTS = results.FILE
 #: The simulator makes the results of these.
-MADE = {*_SPECIAL, "getMe", "getUpdates", "getWebhookInfo", "sendMediaGroup"}
+MADE = {*SPECIAL, "getMe", "getUpdates", "getWebhookInfo", "sendMediaGroup"}
 #: By the name of the field; a method that returns a text returns a link.
+TOKEN = "2:SIMULATED"
 LINK = "https://t.me/simulated"
 TEXTS = {"": LINK, "invite_link": LINK, "type": "private", "sticker_type": "regular"}
 
@@ -74,8 +75,18 @@ def smallest_results() -> dict[str, Any]:
     """Method -> the smallest result that its documentation allows. Those that return True, or a message, and those
     whose result the simulator makes, are left out.
     """
-    found = {name: _smallest(model.__returning__) for name, model in sorted(models().items()) if name not in MADE}
-    return {name: value for name, value in found.items() if value is not True and "'message_id'" not in str(value)}
+    from aiogram.types import Message
+
+    found = {
+        name: TOKEN if name.endswith("BotToken") else _smallest(model.__returning__)
+        for name, model in sorted(models().items())
+        if name not in MADE and (model.__returning__ == list[Message] or Message not in _one_of(model.__returning__))
+    }
+    return {name: value for name, value in found.items() if value is not True}
+
+
+def _one_of(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) or (kind,)
 
 
 def _smallest(kind: Any, name: str = "") -> Any:

@@ -21,13 +21,13 @@ from chatlanes.bot.event_loop import blocking_executor, finished, is_in_coroutin
 from chatlanes.bot.shorthands import Shorthands
 from chatlanes.bot.stored import Stored
 from chatlanes.telegram.flood import ParkUpdate
-from chatlanes.updates import number, parse
+from chatlanes.updates import QUESTION_DATA, number, parse
 from chatlanes.updates.routing import NEW_MESSAGES
 
 #: The kind of the update that arrives when the time for an answer is over.
 KIND = "question_timeout"
 #: callback_data: PREFIX, the id of the question, a colon, and the number of the button.
-PREFIX = "chatlanes:"
+PREFIX = QUESTION_DATA
 #: <bot id>:<id of the question>: string: a Question as JSON
 ASKED = "asked:"
 #: <bot id>:<id of the question>: set: the ids of the messages that have continued it; all but the last one are buried
@@ -37,6 +37,9 @@ ANSWERS = "answers:"
 LONGEST_S = 30 * 86_400.0
 
 _IDENTIFYING = ("chat", "message_id", "business_connection_id", "ephemeral_message_id", "receiver_user")
+
+#: A place of no call: a release that does not know `seen` reads the question, and ignores this.
+_SEEN = "seen/"
 
 Unrelated = Literal["pass", "remind"]
 NOTHING: Any = object()
@@ -66,39 +69,45 @@ class Question:
     calls: dict[str, list[Any]] = field(default_factory=dict)
     #: The updates that the handler has taken of ctx.arrivals, each with its place.
     arrived: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
-    #: What else the handler may have looked at before it asked, as far as it is not empty: its `age_s` at the start,
+    #: Other values that the handler may have read before it asked; empty ones are left out: its `age_s` at the start,
     #: `is_late`, `is_limited` (it was on_limited), `late_s` of its timer, and `previous`: for each of its questions,
-    #: the calls that it saw before that.
+    #: its `ctx.previous_calls` before that.
     seen: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, stored: bytes) -> Question:
-        return cls(**json.loads(stored))
+        """Raises TypeError, ValueError, LookupError and AttributeError."""
+        fields = json.loads(stored)
+        noted = fields.get("calls", {}).pop(_SEEN, None)
+        return cls(**fields, seen=noted[2] if noted else {})
 
     def stored(self) -> bytes:
         fields = asdict(self)
-        for name in ("arrived", "seen"):
-            if not fields[name]:
-                del fields[name]  # older releases do not know it
+        if seen := fields.pop("seen"):
+            fields["calls"][_SEEN] = ["done", "seen", seen]
+        if not self.arrived:
+            del fields["arrived"]  # older releases do not know it
         return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
     def recorded(self) -> dict[str, RecordedCall]:
         return {place: RecordedCall(*call) for place, call in self.calls.items()}
 
     def seen_before(self, asked: int) -> list[list[Any]] | None:
-        """[name, result] of each call of `ctx.previous_calls` in a handler that has asked so many questions. None: they
-        are those of the run itself.
+        """The `ctx.previous_calls`, as [name, result], of a handler that has asked this many questions. None: those of
+        the run itself.
         """
         if asked >= len(self.answers):
             return None
         previous = self.seen.get("previous", [])
         return previous[asked] if asked < len(previous) else []
 
-    def note_sent(self, sent: Any) -> None:
-        """`sent`: the result of the call that has sent it, or has sent it again."""
+    def note_sent(self, sent: Any, *, is_first: bool = True) -> None:
+        """`sent`: the result of the call that has sent it. Not `is_first`: it may have been sent before, so texts that
+        are older may be answers.
+        """
         if isinstance(sent, dict):
-            first = (self.sent or sent).get("date", 0)
-            self.sent = {**{name: sent[name] for name in _IDENTIFYING if name in sent}, "date": first}
+            date = (self.sent or sent).get("date", 0) if is_first else 0
+            self.sent = {**{name: sent[name] for name in _IDENTIFYING if name in sent}, "date": date}
 
     @property
     def place(self) -> tuple[int | None, int | None]:
@@ -143,24 +152,24 @@ def judge(
     if (parsed.home, parsed.topic) != question.place:  # of another chat in the same lane, or of another topic
         return Meaning("unrelated")
     text = "\n".join(texts)
-    if text.startswith("/") or is_older(parsed.body, question.sent):  # its writer had not seen the question
+    if text.startswith("/") or _is_older(parsed.body, question.sent):  # its writer had not seen the question
         return Meaning("unrelated")
     if text and (not question.buttons or text in question.buttons):
         return Meaning("answer", text)
     return Meaning("remind" if question.unrelated == "remind" else "unrelated")
 
 
-def is_older(message: dict[str, Any], than: dict[str, Any] | None) -> bool:
+def _is_older(message: dict[str, Any], than: dict[str, Any] | None) -> bool:
     """By their dates, in s; False if one is unknown."""
     date, other = number(message.get("date")), number((than or {}).get("date"))
     return date is not None and other is not None and 0 < date < other
 
 
 def _judge_button(question: Question | None, data: str, user: int | None) -> Meaning:
-    id_, _, number = data.rpartition(":")
-    if question is None or id_ != question.id or not (number.isdecimal() and int(number) < len(question.buttons)):
+    id_, _, place = data.rpartition(":")
+    if question is None or id_ != question.id or not (place.isdecimal() and int(place) < len(question.buttons)):
         return Meaning("old")
-    return Meaning("answer", question.buttons[int(number)]) if question.is_for(user) else Meaning("foreign")
+    return Meaning("answer", question.buttons[int(place)]) if question.is_for(user) else Meaning("foreign")
 
 
 class AskingContext(Protocol):
@@ -169,6 +178,7 @@ class AskingContext(Protocol):
     update: dict[str, Any]
     updates: Sequence[dict[str, Any]]
     api: Api
+    attempt: int
     stored: Stored | None
     question: Question | None
 
@@ -194,9 +204,9 @@ def ask(
     if parse(ctx.update).is_guest:
         raise NoChatError("nobody in a guest's chat can answer ctx.ask; use ctx.reply, which it accepts once")
     former = ctx.question
-    number = ctx.__dict__["asked"] = ctx.__dict__.get("asked", 0) + 1
+    count = ctx.__dict__["asked"] = ctx.__dict__.get("asked", 0) + 1
     question = Question(
-        id=f"{_series(ctx, ctx.stored)}-{number}",
+        id=f"{_series(ctx, ctx.stored)}-{count}",
         text=text,
         params=params,
         buttons=[*buttons],
@@ -208,20 +218,20 @@ def ask(
     )
     question.stored()  # raises TypeError for a parameter that cannot be stored, before it is sent
     if is_in_coroutine():
-        return _ask_soon(ctx, question, number, default, ctx.api)
+        return _ask_soon(ctx, question, count, default, ctx.api)
     _send(ctx, question, ctx.api)
-    return _answer(ctx, question, number, default)
+    return _answer(ctx, question, count, default)
 
 
 def _ask_soon(
-    ctx: AskingContext, question: Question, number: int, default: Any, calls: Calls
+    ctx: AskingContext, question: Question, count: int, default: Any, calls: Calls
 ) -> Coroutine[Any, Any, Any]:
     api = calls.reserved("sendMessage")
 
     async def awaited() -> Any:
         with calls.life.tracked():
             await finished(blocking_executor().call(partial(_send, ctx, question, api)))
-        return _answer(ctx, question, number, default)
+        return _answer(ctx, question, count, default)
 
     coroutine = awaited()
     calls.life.expect_await("ctx.ask(…)", partial(has_begun, coroutine))
@@ -247,7 +257,8 @@ class _Reply(Shorthands):
 
 def _send(ctx: AskingContext, question: Question, api: Api) -> None:
     """Send it, or get what the run that sent it has got."""
-    question.note_sent(_Reply(ctx, api).reply(question.text, **question.all_params()))
+    sent = _Reply(ctx, api).reply(question.text, **question.all_params())
+    question.note_sent(sent, is_first=ctx.attempt == 1)
 
 
 def _check(buttons: Sequence[str], timeout_s: float, unrelated: str, params: dict[str, Any]) -> None:
@@ -265,11 +276,11 @@ def _check(buttons: Sequence[str], timeout_s: float, unrelated: str, params: dic
         raise ValueError(f"timeout={timeout_s!r}: use seconds above 0, at most {LONGEST_S:.0f} (30 days)")
 
 
-def _answer(ctx: AskingContext, question: Question, number: int, default: Any) -> Any:
-    if number > len(question.answers):
+def _answer(ctx: AskingContext, question: Question, count: int, default: Any) -> Any:
+    if count > len(question.answers):
         ctx.__dict__["new_question"] = question
         raise Asked(f"question {question.id} waits for its answer")
-    answer = question.answers[number - 1]
+    answer = question.answers[count - 1]
     if answer is not None:
         return answer
     if default is NOTHING:

@@ -33,7 +33,10 @@ logger = logging.getLogger(__name__)
 MOST = 100
 #: What is wrong with an entry. Any other error ends the pass: it may come from a server that is away, for messages or
 #: for results, or from a limit of the task that has committed, and the next pass may succeed.
-_OF_ENTRY = (PublishRefused, SerializationError, TypeError, ValueError, LookupError, ArithmeticError)
+_OF_ENTRY = (
+    *(PublishRefused, SerializationError, TypeError, ValueError),
+    *(LookupError, ArithmeticError, AttributeError, AssertionError),
+)
 
 
 class Table(ABC):
@@ -142,14 +145,18 @@ def publish(table: Table) -> int:
 
 
 def _publish_one(table: Table, number: int, message: str) -> bool:
+    is_eager = False
     try:
-        Signature.from_dict(json.loads(message), app=table.app).apply_async()
+        signature = Signature.from_dict(json.loads(message), app=table.app)
+        is_eager = table.app.conf.task_always_eager and signature.task in table.app.tasks
+        signature.apply_async()
     except Exception as raised:
-        if table.app.conf.task_always_eager:  # with task_eager_propagates: that of the task, which has run
+        if is_eager:  # with task_eager_propagates: the task has run, and has raised it
             table.delete([number])
             raise
         error = _own_error(raised)
         if error is None:
+            logger.warning("lanes: entry %s of the outbox has ended this pass: %s", number, raised)
             raise
         text = f"{type(error).__name__}: {error}"
         table.fail(number, text.encode("ascii", "backslashreplace").decode())  # a database may not have every character
@@ -159,11 +166,11 @@ def _publish_one(table: Table, number: int, message: str) -> bool:
 
 
 def _own_error(raised: Exception) -> Exception | None:
-    """The error of the entry; None if it is none. kombu takes a KeyError for a lost connection; here it is that of an
-    option, such as a compression that is not installed.
+    """The error, if it is the entry's own; otherwise None. kombu takes a KeyError for a lost connection; here it is
+    that of an option, such as a compression that is not installed.
     """
     error = raised.__cause__ if isinstance(raised, OperationalError) else raised
-    return error if isinstance(error, _OF_ENTRY) else None
+    return error if isinstance(error, _OF_ENTRY) and not isinstance(error, OSError) else None
 
 
 def publish_committed(table: Table) -> None:

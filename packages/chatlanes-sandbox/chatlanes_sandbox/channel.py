@@ -100,13 +100,13 @@ class SupervisorChannel:
         self.killed = 0
 
     @property
-    def is_there(self) -> bool:
-        """False for a simulator that was started alone."""
+    def has_supervisor(self) -> bool:
+        """True if the standard input is a pipe, as the supervisor opens it."""
         return stat.S_ISFIFO(os.fstat(sys.stdin.fileno()).st_mode)
 
     async def listen(self) -> None:
         """Runs until the supervisor ends."""
-        if not self.is_there:
+        if not self.has_supervisor:
             return
         lines = asyncio.StreamReader(limit=1 << 20)
         loop = asyncio.get_running_loop()

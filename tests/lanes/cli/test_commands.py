@@ -129,6 +129,8 @@ def test_a_key_is_taken_as_it_is(app: Celery, said: Said, key: str) -> None:
         ([], {"customer": "Ann's"}, 'charge(customer="Ann\'s")'),
         ([9, 2], {}, "charge(9, 2)"),
         ([], {}, "charge()"),
+        ([[1, 2]], {"of": [3]}, "charge([1, 2], of=[3])"),
+        (["\u0416" * 1500], {"note": "\u0416" * 1500}, "charge('\u0416\u0416"),
         ([9], {"note": "x" * 2000}, f"charge(9, note='{'x' * 44}"),
     ],
 )

@@ -131,7 +131,7 @@ def test_only_settlements_may_be_lost(store: Store) -> None:
     witness.look(store)
     # Then the report claims nothing about messages that are gone
     text = sentence(only(store.client))
-    assert "no message is known to be gone; 1 finished messages may be pending again, and run again (" in text
+    assert "no message is known to be gone; 1 finished message may be pending again, and run again (" in text
     assert "published" not in text
 
 

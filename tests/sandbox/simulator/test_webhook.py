@@ -123,6 +123,16 @@ def test_a_call_in_an_answer_is_carried_out(
     assert [call["params"]["text"] for call in simulator.calls("sendMessage") if call["ok"]] == said
 
 
+@pytest.mark.parametrize("secret", ["gehe\u00efm", "two\nlines"])
+def test_a_secret_that_no_header_can_hold_is_named(
+    simulator: Simulator, bot: BotClient, listening: Listening, secret: str
+) -> None:
+    bot.result("setWebhook", url=listening.url, secret_token=secret)
+    simulator.push(text_update())
+    wait_until(lambda: "last_error_message" in bot.result("getWebhookInfo"))
+    assert listening.got == []
+
+
 @pytest.mark.slow
 def test_a_refused_update_is_sent_again(simulator: Simulator, bot: BotClient, listening: Listening) -> None:
     listening.answers = [(500, {}), (500, {}), (503, {"Retry-After": "1"})]

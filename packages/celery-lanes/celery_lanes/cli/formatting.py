@@ -19,14 +19,13 @@ _BLOCKS = " ▏▎▍▌▋▊▉█"
 #: C0 except tab and line feed, DEL and C1; U+2028 and U+2029; marks, embeddings, overrides and isolates of direction.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
+#: Characters of the title of a message in a table.
+MOST_OF_A_TITLE = 60
+
 
 def visible(text: str) -> str:
     """The text with its line feeds and tabs; what moves the cursor, hides or reorders is escaped. JSON stays JSON."""
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-#: Characters of the title of a message in a table.
-MOST_OF_A_TITLE = 60
 
 
 def one_line(text: str, limit: int) -> str:

@@ -59,7 +59,7 @@ def cancel(lanes: Context, timer: str, lane: str | None, group: str | None) -> N
     if len(found) > 1:
         raise CommandError(f"{len(found)} timers are named {timer}: write one of the ids {_ids(found)}")
     if not found or not sum(lanes.store.cancel(found[0].owner, name) for name in lanes.names_with(found[0])):
-        by_name = f"; to cancel one by its name, give --{lanes.words.lane} too" if lane is None else ""
+        by_name = f"; to cancel one by its name, name its {lanes.words.lane} too" if lane is None else ""
         raise CommandError(f"there is no timer {timer}: it was cancelled, or it is due already{by_name}")
     echo(f"cancelled {found[0].id}")
 

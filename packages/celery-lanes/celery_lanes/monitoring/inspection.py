@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from ast import literal_eval
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 from typing import Any, NamedTuple, cast
@@ -22,8 +23,9 @@ from celery_lanes.protocol.envelope import split
 
 #: Records fetched in one round trip.
 _AT_ONCE = 500
-#: Longer than the first line of a stored message, which describes it: Celery shortens args and kwargs to 1,024 each.
-_FIRST_LINE = 4095
+#: Longer than the first line of a stored message, which describes it: Celery shortens args and kwargs to 1,024
+#: characters each, of up to 4 bytes.
+_FIRST_LINE = 16_383
 
 _FIELDS = ("state", "queue", "lanes", "seq", "fence", "holder", "failed", "died", "replayed", "parked", "size", "turn")
 
@@ -193,13 +195,14 @@ def journal(client: Redis, message_id: str) -> list[tuple[str, str, str]]:
     """(position, state, name) of each call that a message has begun, in order; without arguments and results."""
     found: Any = client.hgetall(keys.journal(message_id))
     calls = [(position.decode(), *noted.decode(errors="replace").split(" ", 3)) for position, noted in found.items()]
-    noted = [(each[0], each[1], each[3].partition(":")[0]) for each in calls if len(each) > 3]
+    # One without a colon is a note of the app, not a call.
+    noted = [(each[0], each[1], each[3].partition(":")[0]) for each in calls if len(each) > 3 and ":" in each[3]]
     return sorted(noted, key=lambda call: (call[0].rstrip("0123456789"), len(call[0]), call[0]))
 
 
 def titles(client: Redis, ids: Sequence[str], own: str = "") -> dict[str, str]:
-    """A short description of each message: its task and arguments, as Celery shortens them. Of the task `own` only the
-    arguments.
+    """A short description of each message: its task and arguments, as Celery shortens them. For the task `own`, only
+    its arguments.
     """
     with client.pipeline(transaction=False) as pipe:
         for message_id in ids:
@@ -222,21 +225,21 @@ def content_of(stored: bytes) -> Any:
     line, newline, body = stored.partition(b"\n")
     try:
         return json.loads(body if newline else line)[0][0]
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return None
 
 
 def call_of(stored: bytes, own: str = "") -> Any:
-    """The task and its arguments; of the task `own` only the first argument. Arguments that are no JSON are shown as
+    """The task and its arguments; for the task `own`, only its first argument. Arguments that are not JSON are shown as
     Celery shortens them. None if it cannot be read.
     """
     headers = _headers(stored)
     if not headers.get("task") or headers["task"] == own:
         return content_of(stored)
-    try:
-        args, kwargs, *_ = json.loads(stored.partition(b"\n")[2])
-    except (ValueError, TypeError):
-        args, kwargs = headers.get("argsrepr", "()"), headers.get("kwargsrepr", "{}")
+    args, kwargs = headers.get("argsrepr", "()"), headers.get("kwargsrepr", "{}")
+    with suppress(ValueError, RecursionError):
+        body = json.loads(stored.partition(b"\n")[2])
+        args, kwargs = body[:2] if isinstance(body, list) and len(body) > 1 else (args, kwargs)
     return {"task": headers["task"], "args": args, "kwargs": kwargs}
 
 
@@ -332,14 +335,15 @@ def _stored(client: Redis, message_id: str) -> list[bytes]:
 
 def _title(stored: bytes, own: str) -> str:
     headers = _headers(split(stored)[0])
-    task, args = str(headers.get("task", "")), str(headers.get("argsrepr", "")).strip("()[]")
+    task, args = str(headers.get("task", "")), str(headers.get("argsrepr", ""))
     if task in ("", own):
-        return args
+        return args.strip("()")
+    args = args[1:].removesuffix("]" if args.startswith("[") else ")").removesuffix(",")
     try:
         kwargs = ", ".join(f"{name}={value!r}" for name, value in literal_eval(headers["kwargsrepr"]).items())
-    except (ValueError, LookupError, TypeError, AttributeError, SyntaxError, RecursionError):  # none, or shortened
-        kwargs = str(headers.get("kwargsrepr", "")).strip("{}")
-    return f"{task}({', '.join(filter(None, [args.rstrip(','), kwargs]))})"
+    except (ValueError, LookupError, TypeError, AttributeError, SyntaxError, RecursionError, MemoryError):
+        kwargs = str(headers.get("kwargsrepr", ""))[1:].removesuffix("}")  # shortened
+    return f"{task}({', '.join(filter(None, [args, kwargs.replace('Ellipsis', '...')]))})"
 
 
 def _headers(stored: bytes) -> dict[str, Any]:

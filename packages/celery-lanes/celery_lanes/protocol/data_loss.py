@@ -100,7 +100,7 @@ def sentence(loss: Loss, words: Words = NEUTRAL) -> str:
     what = "went back to an older state" if loss.first > 1 or loss.again else "is empty or another one"
     when = datetime.fromtimestamp(loss.at_ms / 1000).astimezone().isoformat(" ", "seconds")
     gone = _gone(loss, words) if loss.first <= loss.last else f"no {words.message} is known to be gone"
-    finished = f"{loss.again:,} finished {words.message}s"
+    finished = f"{loss.again:,} finished {words.message}{'s' * (loss.again != 1)}"
     again = f"; {finished} may be pending again, and run again" if loss.again else ""
     forever = f" {words.lost}." if loss.first <= loss.last else ""
     return (

@@ -26,12 +26,14 @@ from chatlanes_sandbox.simulator.updates import (
 )
 from chatlanes_sandbox.simulator.webhook import USUAL_CONNECTIONS, Disorder, Webhook, webhook_from
 
-#: Fields of getMe.
+#: Fields of getMe that are true, and those that are false.
 CAN = ("can_join_groups", "can_read_all_group_messages", "supports_inline_queries")
 CANNOT = (
     *("can_connect_to_business", "has_main_web_app", "has_topics_enabled", "allows_users_to_create_topics"),
     *("can_manage_bots", "supports_guest_queries", "supports_join_request_queries"),
 )
+#: Methods that are not carried out in the answer to a webhook: they would end what sends it.
+OF_DELIVERY = frozenset({"getUpdates", "setWebhook", "deleteWebhook"})
 _NUMBER = re.compile(r"#(\d+)")
 #: The answers of a chat that are kept for inspection.
 KEPT_PER_CHAT = 10_000
@@ -192,7 +194,7 @@ class SimulatedBot:
         return True
 
     async def _replied(self, kind: str, body: bytes) -> None:
-        """The webhook has answered with a call, whose result it does not get; or with anything else."""
+        """Carry out the call in the answer to a webhook, if there is one. The bot does not get its result."""
 
         async def receive() -> dict[str, Any]:
             return {"type": "http.request", "body": body}
@@ -203,7 +205,7 @@ class SimulatedBot:
         except (ValueError, MultiPartException, HTTPException):
             return
         method = METHODS.get(str(params.pop("method", "")).lower())
-        if method is None:
+        if method is None or method in OF_DELIVERY:
             return
         call = self.received(method, params)
         try:

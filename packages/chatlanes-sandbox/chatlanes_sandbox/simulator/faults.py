@@ -68,8 +68,8 @@ class Fault:
         return self.reset or self.status is not None or self.body is not None
 
     @property
-    def told(self) -> str:
-        """What a test is told."""
+    def reason(self) -> str:
+        """The error of the call, as `telegram.calls()` and a failed `sent` show it."""
         what = self.description or (f"status {self.status}" if self.status else "no answer that can be read")
         return f"{what} (a fault)"
 

@@ -75,9 +75,10 @@ async def _answer(request: Request, bot: SimulatedBot, method: str, params: Para
     fault = fault_of(bot.faults, method, params)
     await fault.hang()
     if fault.loses_the_answer:
-        call["error"] = fault.told
         if fault.takes_effect:
             await _carry_out(request, bot, call)
+        else:
+            call["error"] = fault.reason
         return await fault.respond(request)
     response = await _carry_out(request, bot, call)
     return slowed(response, fault.slow_s) if fault.slow_s else response

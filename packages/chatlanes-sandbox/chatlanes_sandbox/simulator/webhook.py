@@ -6,7 +6,6 @@ Retry-After says, without end. No redirects and no certificate checks: it sends 
 """
 
 import asyncio
-import errno
 import os
 import random
 import ssl
@@ -91,7 +90,7 @@ class Address:
     """One connection for each concurrent request, reused if the server allows it.
 
     Raises OSError if it cannot be reached or closes the connection, TimeoutError if it does not answer, and
-    h11.LocalProtocolError for a secret that no header can hold.
+    h11.LocalProtocolError or UnicodeError for a secret or a path that HTTP cannot hold.
     """
 
     url: str
@@ -154,13 +153,14 @@ async def _read_answer(connection: Connection) -> PostResponse:
     while True:
         match event := connection.protocol.next_event():
             case h11.NEED_DATA:
-                connection.protocol.receive_data(await connection.reader.read(1 << 16))
+                received = await connection.reader.read(1 << 16)
+                if not received and connection.protocol.their_state is h11.SEND_RESPONSE:
+                    raise BrokenResponseError("the connection was closed without an answer")
+                connection.protocol.receive_data(received)
             case h11.Response():
                 head = event
             case h11.Data():
                 body += event.data[: LONGEST_ANSWER - len(body)]
-            case h11.ConnectionClosed():
-                raise BrokenResponseError("the connection was closed without an answer")
             case h11.EndOfMessage():
                 break
     headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
@@ -289,11 +289,9 @@ class Webhook:
             answer = await self.address.post(body)
         except TimeoutError:
             return PostResponse(0, "Connection timed out")
-        except (OSError, h11.LocalProtocolError) as error:
-            is_refused = isinstance(error, ConnectionRefusedError)  # of which asyncio says "Connect call failed"
-            return PostResponse(
-                0, os.strerror(errno.ECONNREFUSED) if is_refused else str(error) or type(error).__name__
-            )
+        except (OSError, h11.LocalProtocolError, UnicodeError) as error:
+            number = error.errno if isinstance(error, ConnectionError) else None  # asyncio's words are others
+            return PostResponse(0, os.strerror(number) if number else str(error) or type(error).__name__)
         if 200 <= answer.status < 300:
             return answer
         told = f"Wrong response from the webhook: {answer.status} {answer.reason}"

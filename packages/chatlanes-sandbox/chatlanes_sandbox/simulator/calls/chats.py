@@ -112,7 +112,7 @@ class Chats:
             return True if "inline_message_id" in params else self._edit(method, params)
         if method in ("sendMessageDraft", "sendRichMessageDraft"):
             return self.drafts.put(method, params, self._files)
-        special = _SPECIAL.get(method)
+        special = SPECIAL.get(method)
         if special:
             return getattr(self, special)(params)
         return result_of(method)
@@ -324,7 +324,8 @@ class Chats:
 
 
 #: Method -> the one of Chats that does it.
-_SPECIAL = {
+#: Methods with an effect of their own, and the functions of Chats.
+SPECIAL = {
     "sendMediaGroup": "_album",
     "deleteMessage": "_delete",
     "deleteMessages": "_delete_several",

@@ -1,4 +1,4 @@
-"""The parameters of a call: JSON values, or their text in a form or a query.
+"""The parameters of a call, read from its request: JSON values, or their text in a form or a query.
 
 Every reader accepts any value. Which parameters a method has is not checked here. Methods have the same name in upper
 and lower case, as at Telegram.
