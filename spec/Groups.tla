@@ -14,16 +14,22 @@ VARIABLES
   ending     \* it was stopped during its shield, which then ends its run
 fields == <<group, size, open, stopped, shielded, ending>>
 
+\* f with the value v for each of a set.
+RECURSIVE Put(_, _, _)
+Put(f, set, v) == IF set = {} THEN f ELSE LET m == CHOOSE m \in set : TRUE IN Put([f EXCEPT ![m] = v], set \ {m}, v)
+
 \* What other verbs do to the fields: a new fence closes the group and ends its shield. `opens`: groups that are open again.
-Reset(opens) ==
-  \E gone \in {{m \in Messages : state'[m] = "none"}} :
-  \E changed \in {gone \cup {m \in Messages : fence'[m] # fence[m]}} :
-     /\ group' = [m \in Messages |-> IF m \in gone THEN 0 ELSE group[m]]
-     /\ size' = [m \in Messages |-> IF m \in gone THEN 1 ELSE size[m]]
-     /\ stopped' = [m \in Messages |-> m \notin gone /\ stopped[m]]
-     /\ open' = [m \in Messages |-> m \in opens \/ (m \notin changed /\ open[m])]
-     /\ shielded' = [m \in Messages |-> m \notin changed /\ shielded[m]]
-     /\ ending' = [m \in Messages |-> m \notin changed /\ ending[m]]
+\* `among`: no other message changes its state or its fence.
+ResetAmong(among, opens) ==
+  \E gone \in {{m \in among : state'[m] = "none"}} :
+  \E changed \in {gone \cup {m \in among : fence'[m] # fence[m]}} :
+     /\ group' = Put(group, gone, 0)
+     /\ size' = Put(size, gone, 1)
+     /\ stopped' = Put(stopped, gone, FALSE)
+     /\ open' = Put(Put(open, changed, FALSE), opens, TRUE)
+     /\ shielded' = Put(shielded, changed, FALSE)
+     /\ ending' = Put(ending, changed, FALSE)
+Reset(opens) == ResetAmong(Messages, opens)
 
 IsLastIn(m, k) == lane[k] # <<>> /\ lane[k][Len(lane[k])] = m
 SameLanes(m, n) == KeysOf[m] = KeysOf[n] /\ KeysOf[m] # {}

@@ -114,14 +114,19 @@ OtherStep(e) ==
        [] e.what = "set"      -> timers' = timers \cup {e.timer} /\ UNCHANGED <<redis, history, fields>>
        [] e.what = "cancel"   -> timers' = timers \ {e.timer} /\ UNCHANGED <<redis, history, fields>>
 
+\* The message of an event, and those that it may make the first of a lane.
+Concerned(e) ==
+  IF e.message = 0 THEN {}
+  ELSE {e.message} \cup {Head(lane'[k]) : k \in {k \in KeysOf[e.message] : lane'[k] # <<>>}}
 Step(e) ==
   /\ heads' = IF e.kept = <<>> THEN heads
               ELSE [m \in Messages |-> IF \E i \in DOMAIN e.kept : e.kept[i][1] = m
                                        THEN e.kept[CHOOSE i \in DOMAIN e.kept : e.kept[i][1] = m][2] ELSE heads[m]]
-  /\ IF e.what \in Others THEN OtherStep(e) ELSE CoreStep(e) /\ Reset({}) /\ Timed(e)
+  /\ IF e.what \in Others THEN OtherStep(e) ELSE CoreStep(e) /\ ResetAmong(Concerned(e), {}) /\ Timed(e)
 
 \* Each of e.limits is <<limit, its messages by age>>, in the order of limits; each message is <<message, how many may run,
 \* whether it has a permit>>. A limit gives its free permits to those that wait in it, the oldest first.
+Limited == {m \in Messages : LimitsOf[m] # {}}
 NeedsPermits(m) == state'[m] \in {"ready", "leased"} /\ ~stopped'[m]
 RECURSIVE GiveOf(_, _, _)
 GiveOf(l, line, p) ==
@@ -142,25 +147,27 @@ Permitted(e) ==
 LimitsAgree(e) ==
   /\ \A i \in DOMAIN e.limits : LET l == e.limits[i][1] IN
        /\ InLine(e, i, TRUE) = permits'[l]
-       /\ InLine(e, i, FALSE) = {m \in Messages : state'[m] = "ready" /\ NeedsPermits(m) /\ l \in WaitsIn(m, permits')}
+       /\ InLine(e, i, FALSE) = {m \in Limited : state'[m] = "ready" /\ NeedsPermits(m) /\ l \in WaitsIn(m, permits')}
   /\ \A l \in Limits : permits'[l] # permits[l] => \E i \in DOMAIN e.limits : e.limits[i][1] = l
-  /\ \A m \in Messages : state'[m] = "leased" /\ NeedsPermits(m) => IsAdmitted(m, permits')
+  /\ \A m \in Limited : state'[m] = "leased" /\ NeedsPermits(m) => IsAdmitted(m, permits')
   /\ \A i \in DOMAIN e.records : LET m == e.records[i][1] IN
        (m \in e.gated) = (state'[m] = "ready" /\ NeedsPermits(m) /\ ~IsAdmitted(m, permits'))
 
 \* Each of e.records is <<message, state, fence, died, is in a ready list, in leases, in delayed, in dead, size, open,
 \* stopped, shielded, group>>.
+\* f without the values of what is listed. TLC compares two such functions faster than their values, one by one.
+RECURSIVE Masked(_, _, _)
+Masked(f, listed, n) == IF n = 0 THEN f ELSE Masked([f EXCEPT ![listed[n][1]] = 0], listed, n - 1)
+Same(f, g, listed) == Masked(f, listed, Len(listed)) = Masked(g, listed, Len(listed))
 Agrees(e) ==
-  LET named == {e.records[i][1] : i \in DOMAIN e.records}
-      keys == {e.lanes[i][1] : i \in DOMAIN e.lanes}
-  IN /\ \A i \in DOMAIN e.records : LET r == e.records[i] IN
+     /\ \A i \in DOMAIN e.records : LET r == e.records[i] IN
           r = <<r[1], state'[r[1]], fence'[r[1]], died'[r[1]], r[1] \in ready', r[1] \in leases', r[1] \in delayed', r[1] \in dead',
                 size'[r[1]], open'[r[1]], stopped'[r[1]], shielded'[r[1]], group'[r[1]]>>
      /\ \A i \in DOMAIN e.timers : (e.timers[i][1] \in timers') = e.timers[i][2]
      /\ \A i \in DOMAIN e.lanes : lane'[e.lanes[i][1]] = e.lanes[i][2]
-     /\ \A m \in Messages \ named : state'[m] = before.state[m]
+     /\ Same(state', before.state, e.records)
      /\ \A t \in (timers' \ before.timers) \cup (before.timers \ timers') : \E i \in DOMAIN e.timers : e.timers[i][1] = t
-     /\ \A k \in Keys \ keys : lane'[k] = before.lane[k]
+     /\ Same(lane', before.lane, e.lanes)
 
 TraceInit ==
   /\ state = Given.state /\ fence = Given.fence /\ holder = Given.holder /\ died = Given.died /\ clock = Given.fence

@@ -16,7 +16,7 @@ from spec.conformance.monitor import Call, calls_in, loads_in
 from spec.conformance.pieces import Piece, both_states, stuck_at
 
 #: TLC copies the whole state in each step, so a long run is judged in pieces.
-PIECE_EVENTS = 600
+PIECE_EVENTS = 1500
 AT_ONCE = 2
 LINES_BEFORE, LINE = 7, 300
 EXPECTED_COVERAGE = 0.9
