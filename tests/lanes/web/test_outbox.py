@@ -8,12 +8,14 @@ import signal
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from celery import Celery, Signature, chain
 from celery.exceptions import SoftTimeLimitExceeded
 from click import ClickException
+from click.testing import CliRunner
 from kombu import Queue
 from sqlalchemy import Engine, MetaData, create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
@@ -21,6 +23,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 import celery_lanes as lanes
 from celery_lanes import outbox as core
+from celery_lanes.cli import lanes as commands
 from celery_lanes.cli.run import run
 from celery_lanes.embedded_server import Server
 from celery_lanes.protocol import connect, keys
@@ -297,6 +300,12 @@ def test_in_eager_mode_the_error_of_a_task_is_raised_as_by_delay(bank: Bank) -> 
     assert (bank.waiting, bank.outbox.count_failed()) == (0, 0)
 
 
+def said_by_check(bank: Bank) -> str:
+    ran = CliRunner().invoke(commands, ["check"], obj=SimpleNamespace(app=bank.app))
+    [said] = [line for line in ran.output.splitlines() if " outbox: " in line]
+    return said
+
+
 def test_the_command_publishes_what_is_left(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     with Session(bank.engine) as session:
         with monkeypatch.context() as patched:
@@ -305,13 +314,16 @@ def test_the_command_publishes_what_is_left(bank: Bank, monkeypatch: pytest.Monk
             session.commit()
         assert (bank.published, bank.waiting) == ([], len(ids))
         assert run(bank.app, "outbox", "--once") == []
+        assert said_by_check(bank) == "ok    outbox: none of its entries has failed"
         assert (bank.published, bank.waiting) == (ids, 0)
         session.execute(text("INSERT INTO celery_lanes_outbox (message) VALUES ('{}')"))
         session.commit()
     with pytest.raises(ClickException, match="entries of the outbox that cannot be published: 1; their column error"):
         run(bank.app, "outbox", "--once")
+    assert said_by_check(bank) == "WRONG outbox: 1 of its entries cannot be published: their column error says why"
     with monkeypatch.context() as patched:
         patched.setattr(bank.outbox, "_engine", create_engine("sqlite:////nowhere/bank.db"))
+        assert "unable to open database file" in said_by_check(bank)
         with pytest.raises(ClickException, match=r"the outbox cannot be published now: .*unable to open database file"):
             run(bank.app, "outbox", "--once")
     monkeypatch.setattr("celery_lanes.cli.outbox.tables", [])

@@ -8,6 +8,7 @@ temporary key is written to test the rights of the user, and on a server with `e
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -23,6 +24,7 @@ from celery_lanes.cli.context import Context, command
 from celery_lanes.cli.formatting import age, moment, visible
 from celery_lanes.errors import ServerUnfit, complaint
 from celery_lanes.monitoring import inspection
+from celery_lanes.outbox import tables
 from celery_lanes.protocol import advice, check_rights, check_server, data_loss, digest, durability
 from celery_lanes.words import NEUTRAL, Words
 
@@ -180,6 +182,21 @@ def of_unread_queues(client: Redis, known: Collection[str], words: Words) -> Ite
         yield Finding(False, "queues", sentence)
 
 
+def of_outbox(lanes: Context) -> Iterator[Finding]:
+    """Entries that `lanes outbox` leaves. Nothing for an app without an outbox."""
+    try:
+        if "DJANGO_SETTINGS_MODULE" in os.environ:
+            lanes.app.loader.import_default_modules()  # which sets up Django
+        found = [table for table in tables if table.app is lanes.app]
+        failed = sum(table.count_failed() for table in found)
+    except Exception as error:  # of any database
+        yield Finding(False, "outbox", f"its entries cannot be counted: {error}")
+        return
+    if found:
+        why = f"{failed:,} of its entries cannot be published: their column error says why"
+        yield Finding(not failed, "outbox", why if failed else "none of its entries has failed")
+
+
 def findings(lanes: Context) -> Iterator[Finding]:
     """The findings of all checks, as the checks run."""
     try:
@@ -193,6 +210,7 @@ def findings(lanes: Context) -> Iterator[Finding]:
         yield Finding(False, "loss", data_loss.sentence(loss, lanes.words))
     for what, since_ms in sorted(inspection.paused(lanes.client).items()):
         yield Finding(None, "paused", f"{what.replace(':', ' ', 1)}, since {moment(since_ms)}")
+    yield from of_outbox(lanes)
     yield from lanes.checks(of_workers(lanes))
 
 
