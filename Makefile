@@ -94,8 +94,8 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Writes chatlanes/telegram/bot_api.json from the installed aiogram, and prints what it adds. For a newer Bot API, install a
-# newer aiogram first (`make lock ARGS="--upgrade-package aiogram"`, `make install`).
+# Writes chatlanes/telegram/bot_api.json and results.json of the simulator from the installed aiogram, and prints what it
+# adds. For a newer Bot API, install a newer aiogram first (`make lock ARGS="--upgrade-package aiogram"`, `make install`).
 bot-api: install
 	$(BIN)/python -m tests.telegram.source
 
