@@ -2,7 +2,8 @@
 
 A repeated message is excused if a fault kept the first outcome from being known: a fault of its process or of Telegram
 while the call was in flight; or one of Redis, or of the connection to it, before the outcome was noted. A message that
-was repeated although its outcome was noted, or without such a fault, is always found.
+was repeated although its outcome was noted, or without such a fault, is always found. A stream sends its first message
+again within the call, after an error of the network: then only a fault of the first kind excuses it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def sent_twice(evidence: Evidence) -> tuple[list[InFlight], list[Violation]]:
     needless: list[Violation] = []
     for effect in sorted(evidence.effects, key=lambda effect: effect.at_s):
         before = sent[effect.update, effect.number, effect.size, effect.text]
-        faults = [_fault(*calls[each.run or "", each.number], evidence) for each in before]
+        faults = [
+            _fault(*calls[each.run or "", each.number], evidence, is_within=each.run == effect.run) for each in before
+        ]
         if faults and all(faults):
             in_flight.append(InFlight(effect, faults[-1] or ""))
         elif faults:
@@ -52,8 +55,12 @@ def sent_twice(evidence: Evidence) -> tuple[list[InFlight], list[Violation]]:
     return in_flight, needless
 
 
-def _fault(run: HandlerRun, call: Call, evidence: Evidence) -> str | None:
-    """The fault that hid the outcome of this call; None: the outcome is known."""
+def _fault(run: HandlerRun, call: Call, evidence: Evidence, *, is_within: bool) -> str | None:
+    """The fault that hid the outcome of this call; None: the outcome is known. `is_within`: it was repeated within the
+    call, whose outcome is that of the repetition.
+    """
+    if is_within:
+        return _that_met(run, call, evidence)
     book = evidence.book
     if book is not None and (run.id, call.number, run.fence) in book.noted:
         return None

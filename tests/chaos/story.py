@@ -36,9 +36,10 @@ class Story:
         unanswered: bool = False,
         noted: bool = False,
         group: tuple[int, ...] = (),
+        again_s: float | None = None,
     ) -> Story:
         """Without `to_s` it never ends by itself. `says`: when Telegram receives its messages 0, 1, …. `group`: what it
-        ran, if that was more than `update`.
+        ran, if that was more than `update`. `again_s`: when each call sends its message once more.
         """
         self._runs += 1
         name, fence = str(self._runs), self._handed_out(update, from_s, pid, taken_back_s)
@@ -46,10 +47,11 @@ class Story:
         for number, at_s in enumerate(says):
             self._write(name, update, "call", at_s, number=number)
             if not unanswered:
-                self._write(name, update, "called", at_s, number=number)
+                self._write(name, update, "called", again_s or at_s, number=number)
             if noted and self.book and fence:
                 self.book.noted.add((update, number, fence))
-            self.effects.append(Effect(at_s, update, number, name, fence))
+            times_s = [at_s] if again_s is None else [at_s, again_s]
+            self.effects += [Effect(each_s, update, number, name, fence) for each_s in times_s]
         if to_s is not None:
             self._write(name, update, end, to_s)
         return self

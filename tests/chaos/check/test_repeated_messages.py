@@ -44,6 +44,18 @@ def test_fault_during_an_unanswered_call_excuses_a_repeat(fault: tuple[str, str]
     assert counted(story.run(1, 4.0, 5.0, pid=2, says=(4.5,))) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    ("what", "target", "at_s", "expected"),
+    [("lost_answers", "telegram", 0.3, (1, 0)), ("freeze", "redis", 9.0, (0, 1)), ("freeze", "threads", 0.3, (0, 1))],
+)
+def test_a_message_that_its_own_call_repeats_is_excused_by_a_fault_during_the_call(
+    what: str, target: str, at_s: float, expected: tuple[int, int]
+) -> None:
+    # As a stream does, whose outcome is noted then
+    story = Story().run(1, 0.0, 5.0, says=(0.4,), noted=True, again_s=0.9).injects(what, target, at_s, 0.1)
+    assert counted(story) == expected
+
+
 def test_call_of_a_process_that_an_update_killed_may_be_repeated() -> None:
     story = Story().run(1, 0.0, taken_back_s=3.5, says=(0.4,), unanswered=True)
     story.run(480, 0.1, 0.6, keys=("chat:8",), end="die", taken_back_s=3.5)
