@@ -759,8 +759,8 @@ IN_PYTHON = (
     Change(
         "an entry of the outbox fails while Redis is away",
         OUTBOX,
-        "_AWAY = (OperationalError, RedisError, OSError)",
-        "_AWAY = (ZeroDivisionError,)",
+        "error if isinstance(error, _OF_ENTRY) and not isinstance(error, OSError) else None",
+        "error or raised",
     ),
     Change(
         "the outbox of SQLAlchemy publishes in any order",
