@@ -192,9 +192,10 @@ def of_outbox(lanes: Context) -> Iterator[Finding]:
     except Exception as error:  # of any database
         yield Finding(False, "outbox", f"its entries cannot be counted: {error}")
         return
-    if found:
-        why = f"{failed:,} of its entries cannot be published: their column error says why"
-        yield Finding(not failed, "outbox", why if failed else "none of its entries has failed")
+    if failed:
+        yield Finding(False, "outbox", f"{failed:,} of its entries cannot be published: their column error says why")
+    elif found:
+        yield Finding(True, "outbox", "none of its entries has failed")
 
 
 def findings(lanes: Context) -> Iterator[Finding]:
