@@ -153,21 +153,21 @@ LimitsAgree(e) ==
   /\ \A i \in DOMAIN e.records : LET m == e.records[i][1] IN
        (m \in e.gated) = (state'[m] = "ready" /\ NeedsPermits(m) /\ ~IsAdmitted(m, permits'))
 
-\* Each of e.records is <<message, state, fence, died, is in a ready list, in leases, in delayed, in dead, size, open,
-\* stopped, shielded, group>>.
-\* f without the values of what is listed. TLC compares two such functions faster than their values, one by one.
+\* f without the values of the listed. TLC compares two such functions faster than their values, one by one.
 RECURSIVE Masked(_, _, _)
 Masked(f, listed, n) == IF n = 0 THEN f ELSE Masked([f EXCEPT ![listed[n][1]] = 0], listed, n - 1)
 Same(f, g, listed) == Masked(f, listed, Len(listed)) = Masked(g, listed, Len(listed))
+\* Each of e.records is <<message, state, fence, died, is in a ready list, in leases, in delayed, in dead, size, open,
+\* stopped, shielded, group>>.
 Agrees(e) ==
-     /\ \A i \in DOMAIN e.records : LET r == e.records[i] IN
-          r = <<r[1], state'[r[1]], fence'[r[1]], died'[r[1]], r[1] \in ready', r[1] \in leases', r[1] \in delayed', r[1] \in dead',
-                size'[r[1]], open'[r[1]], stopped'[r[1]], shielded'[r[1]], group'[r[1]]>>
-     /\ \A i \in DOMAIN e.timers : (e.timers[i][1] \in timers') = e.timers[i][2]
-     /\ \A i \in DOMAIN e.lanes : lane'[e.lanes[i][1]] = e.lanes[i][2]
-     /\ Same(state', before.state, e.records)
-     /\ \A t \in (timers' \ before.timers) \cup (before.timers \ timers') : \E i \in DOMAIN e.timers : e.timers[i][1] = t
-     /\ Same(lane', before.lane, e.lanes)
+  /\ \A i \in DOMAIN e.records : LET r == e.records[i] IN
+       r = <<r[1], state'[r[1]], fence'[r[1]], died'[r[1]], r[1] \in ready', r[1] \in leases', r[1] \in delayed', r[1] \in dead',
+             size'[r[1]], open'[r[1]], stopped'[r[1]], shielded'[r[1]], group'[r[1]]>>
+  /\ \A i \in DOMAIN e.timers : (e.timers[i][1] \in timers') = e.timers[i][2]
+  /\ \A i \in DOMAIN e.lanes : lane'[e.lanes[i][1]] = e.lanes[i][2]
+  /\ Same(state', before.state, e.records)
+  /\ \A t \in (timers' \ before.timers) \cup (before.timers \ timers') : \E i \in DOMAIN e.timers : e.timers[i][1] = t
+  /\ Same(lane', before.lane, e.lanes)
 
 TraceInit ==
   /\ state = Given.state /\ fence = Given.fence /\ holder = Given.holder /\ died = Given.died /\ clock = Given.fence

@@ -244,8 +244,8 @@ class Context(Once, Shorthands):
     @property
     def previous_calls(self) -> list[PreviousApiCall]:
         """The Bot API calls and steps of the interrupted runs before this one, oldest first, so that this run can edit
-        or delete what they sent. Empty if none was interrupted. Up to a question that is answered, those of the run
-        that has asked it.
+        or delete what they sent. Empty if none was interrupted. Before an answered question, those of the run that
+        asked it.
 
         Raises:
             celery_lanes.LeaseLost: Another worker may run this update by now.

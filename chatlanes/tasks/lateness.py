@@ -64,7 +64,7 @@ def note(delivery: lanes.Delivery) -> None:
 
 
 def _places(delivery: lanes.Delivery) -> set[str]:
-    """Of the calls that earlier runs have made, except interrupted runs, and of the note."""
+    """The places of calls that earlier runs have made, without interrupted runs; LATE, if it was noted."""
     asked = plain("HKEYS", keys.journal(delivery.id))
     found: Any = delivery.journal.retry_until_done(lambda: delivery.lanes.store.run(asked))
     return {place for each in found if (place := each.decode())[-1:].isdigit() and " " not in place}

@@ -81,7 +81,7 @@ def _bot_of(run: AskingRun, ctx: Context) -> Callable[[Context], object]:
 
 
 def _check_answers(ctx: Context) -> None:
-    """Raises LookupError if the handler has ended without asking again what is answered."""
+    """Raises LookupError if the handler has ended without asking all of its answered questions again."""
     if ctx.question is None or "new_question" in ctx.__dict__ or ctx.interrupted:
         return
     if ctx.__dict__.get("asked", 0) < len(ctx.question.answers):

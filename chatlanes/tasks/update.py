@@ -44,10 +44,11 @@ from chatlanes.tasks.settings import secrets
 from chatlanes.tasks.settlement import commit, end_unserved, ending_of, fail, fit_for_celery, interrupted, park
 from chatlanes.telegram.flood import FloodWait, Parking, ParkUpdate, RunGate, Waiting
 from chatlanes.updates.parsing import QUESTION_DATA, read
+from chatlanes.updates.words import WORDS
 
 logger = get_task_logger(__name__)
 
-TASK = "tasks.update"
+TASK = WORDS.task
 
 slow_runs = SlowRuns()
 

@@ -52,7 +52,7 @@ from chatlanes.updates.words import WORDS
 
 RateOf = Callable[[dict[str, Any], ParsedUpdate], Rate | None]
 #: The name of the task in chatlanes/tasks/update.py; importing that would build the Celery app.
-TASK = "tasks.update"
+TASK = WORDS.task
 #: Celery's body: args, kwargs, and what may follow a task (celery.app.amqp.AMQP.as_task_v2).
 BODY = b'[[%s],{},{"callbacks":null,"errbacks":null,"chain":null,"chord":null}]'
 #: For each reply of Redis. Longer than an append waits for the disk or for replicas.

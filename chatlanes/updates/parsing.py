@@ -188,7 +188,7 @@ def object_id(holder: dict[str, Any], field: str) -> int | None:
     return number(value.get("id")) if isinstance(value, dict) else None
 
 
-#: How the callback_data of a button of `ctx.ask` begins.
+#: callback_data of a button of `ctx.ask`: this, the id of the question, a colon, and the number of the button.
 QUESTION_DATA = "chatlanes:"
 
 

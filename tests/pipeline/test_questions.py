@@ -25,6 +25,20 @@ def buttons(pipeline: Pipeline) -> list[str]:
     return [row[0]["callback_data"] for row in found[-1]["reply_markup"]["inline_keyboard"]]
 
 
+def interruptible(make_pipeline: MakePipeline, bot: str) -> Pipeline:
+    """A running bot whose runs newer messages may interrupt."""
+    pipeline = make_pipeline(
+        BOT=f"tests.pipeline.asking_bot:{bot}",
+        COLLECT="messages",
+        COLLECT_QUIET=0.1,
+        INTERRUPT="on",
+        MAX_ATTEMPTS=1,
+    )
+    pipeline.poller()
+    pipeline.worker("threads", 2)
+    return pipeline
+
+
 def pressed(data: str, user: int = 7) -> dict[str, Any]:
     by: dict[str, Any] = {**ANN, "id": user}
     shown = message(1, 7)["message"]
@@ -178,11 +192,7 @@ def test_a_call_that_differs_repeats_no_step(make_pipeline: MakePipeline) -> Non
 
 
 def test_a_deletion_before_the_question_is_not_repeated(make_pipeline: MakePipeline) -> None:
-    pipeline = make_pipeline(
-        BOT="tests.pipeline.asking_bot:tidy", COLLECT="messages", COLLECT_QUIET=0.1, INTERRUPT="on", MAX_ATTEMPTS=1
-    )
-    pipeline.poller()
-    pipeline.worker("threads", 2)
+    pipeline = interruptible(make_pipeline, "tidy")
     # Given a question of a run that may be interrupted, answered by a button, whose run may not; and the reverse
     pipeline.push(message(0, 7, 7, do="buy"))
     pipeline.drained()
@@ -197,11 +207,7 @@ def test_a_deletion_before_the_question_is_not_repeated(make_pipeline: MakePipel
 
 
 def test_the_steps_after_an_interrupted_answer_are_others(make_pipeline: MakePipeline) -> None:
-    pipeline = make_pipeline(
-        BOT="tests.pipeline.asking_bot:booking", COLLECT="messages", COLLECT_QUIET=0.1, INTERRUPT="on", MAX_ATTEMPTS=1
-    )
-    pipeline.poller()
-    pipeline.worker("threads", 2)
+    pipeline = interruptible(make_pipeline, "booking")
     # Given an answer that was paid for, and that the user extends
     [bought] = pipeline.push(message(0, 7, 7, do="buy"))
     pipeline.drained()
@@ -215,11 +221,7 @@ def test_the_steps_after_an_interrupted_answer_are_others(make_pipeline: MakePip
 
 
 def test_the_text_of_a_button_stays_the_answer(make_pipeline: MakePipeline) -> None:
-    pipeline = make_pipeline(
-        BOT="tests.pipeline.asking_bot:deciding", COLLECT="messages", COLLECT_QUIET=0.1, INTERRUPT="on", MAX_ATTEMPTS=1
-    )
-    pipeline.poller()
-    pipeline.worker("threads", 2)
+    pipeline = interruptible(make_pipeline, "deciding")
     # Given an answer that is a button's text, for which the handler has paid
     [bought] = pipeline.push(message(0, 7, 7, do="buy"))
     pipeline.drained()
@@ -235,11 +237,7 @@ def test_the_text_of_a_button_stays_the_answer(make_pipeline: MakePipeline) -> N
 
 
 def test_calls_of_interrupted_runs_are_the_same_after_the_answer(make_pipeline: MakePipeline) -> None:
-    pipeline = make_pipeline(
-        BOT="tests.pipeline.asking_bot:cleaning", COLLECT="messages", COLLECT_QUIET=0.1, INTERRUPT="on", MAX_ATTEMPTS=1
-    )
-    pipeline.poller()
-    pipeline.worker("threads", 2)
+    pipeline = interruptible(make_pipeline, "cleaning")
     # Given a run that was interrupted, and the next one, which deletes what that has sent, and asks
     pipeline.push(message(0, 7, 7, do="poll"))
     until(lambda: any(event.what == "at-poll" for event in pipeline.history))

@@ -20,10 +20,10 @@ from chatlanes_sandbox.simulator.calls.chats import SPECIAL
 FILE = Path(chatlanes.telegram.__file__).with_name("bot_api.json")
 RESULTS = results.FILE
 #: The simulator makes the results of these.
-MADE = {*SPECIAL, "getMe", "getUpdates", "getWebhookInfo", "sendMediaGroup"}
-#: By the name of the field; a method that returns a text returns a link.
+MADE = {*SPECIAL, "getMe", "getUpdates", "getWebhookInfo"}
 TOKEN = "2:SIMULATED"
 LINK = "https://t.me/simulated"
+#: By the name of the field; a method that returns a text returns a link.
 TEXTS = {"": LINK, "invite_link": LINK, "type": "private", "sticker_type": "regular"}
 
 

@@ -26,8 +26,6 @@ from chatlanes.updates.routing import NEW_MESSAGES
 
 #: The kind of the update that arrives when the time for an answer is over.
 KIND = "question_timeout"
-#: callback_data: PREFIX, the id of the question, a colon, and the number of the button.
-PREFIX = QUESTION_DATA
 #: <bot id>:<id of the question>: string: a Question as JSON
 ASKED = "asked:"
 #: <bot id>:<id of the question>: set: the ids of the messages that have continued it; all but the last one are buried
@@ -38,7 +36,7 @@ LONGEST_S = 30 * 86_400.0
 
 _IDENTIFYING = ("chat", "message_id", "business_connection_id", "ephemeral_message_id", "receiver_user")
 
-#: A place of no call: a release that does not know `seen` reads the question, and ignores this.
+#: A place without a call: a release that does not know `seen` reads the question, and ignores this.
 _SEEN = "seen/"
 
 Unrelated = Literal["pass", "remind"]
@@ -70,7 +68,7 @@ class Question:
     #: The updates that the handler has taken of ctx.arrivals, each with its place.
     arrived: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     #: Other values that the handler may have read before it asked; empty ones are left out: its `age_s` at the start,
-    #: `is_late`, `is_limited` (it was on_limited), `late_s` of its timer, and `previous`: for each of its questions,
+    #: `is_late`, `is_limited` (it was `on_limited`), `late_s` of its timer, and `previous`: for each of its questions,
     #: its `ctx.previous_calls` before that.
     seen: dict[str, Any] = field(default_factory=dict)
 
@@ -122,7 +120,9 @@ class Question:
         """The parameters with which it is sent."""
         if not self.buttons:
             return self.params
-        rows = [[{"text": each, "callback_data": f"{PREFIX}{self.id}:{n}"}] for n, each in enumerate(self.buttons)]
+        rows = [
+            [{"text": each, "callback_data": f"{QUESTION_DATA}{self.id}:{n}"}] for n, each in enumerate(self.buttons)
+        ]
         return {**self.params, "reply_markup": {"inline_keyboard": rows}}
 
 
@@ -143,8 +143,8 @@ def judge(
     parsed = parse(updates[-1])
     if parsed.kind == KIND:
         return Meaning("answer" if question and parsed.body.get("name") == question.id else "old")
-    if (data := str(parsed.body.get("data") or "")).startswith(PREFIX):
-        return _judge_button(question, data.removeprefix(PREFIX), parsed.user)
+    if (data := str(parsed.body.get("data") or "")).startswith(QUESTION_DATA):
+        return _judge_button(question, data.removeprefix(QUESTION_DATA), parsed.user)
     if question is not None and (is_control or parsed.migrates) and parsed.home == question.place[0]:
         return Meaning("closed")
     if question is None or parsed.kind not in NEW_MESSAGES or not question.is_for(parsed.user):

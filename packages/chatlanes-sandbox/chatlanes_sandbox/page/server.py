@@ -100,7 +100,7 @@ class Page:
 
     def snapshot(self) -> dict[str, Any]:
         me, history = self.bot.me(), self.bot.history
-        path = self._settings.bot if self.bot.supervisor.has_supervisor else ""  # otherwise the bot is somebody else's
+        path = self._settings.bot if self.bot.supervisor.has_supervisor else ""  # a simulator alone does not know it
         about = {"id": me["id"], "username": me["username"], "first_name": me["first_name"], "path": path}
         return {
             "bot": about,

@@ -31,7 +31,7 @@ on("snapshot", () => {
   const { first_name: name, username, path } = world.bot;
   byId("bot").replaceChildren(name, document.createElement("code"));
   setText(byId("bot").lastChild, path);
-  byId("restart").hidden = !path; // the simulator was started alone: its bot is somebody else's
+  byId("restart").hidden = !path; // a simulator that was started alone does not run the bot
   byId("bot").title = `@${username}`;
   document.title = `${name} · chatlanes sandbox`;
 });

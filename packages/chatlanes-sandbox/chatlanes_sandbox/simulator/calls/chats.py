@@ -324,7 +324,6 @@ class Chats:
 
 
 #: Method -> the one of Chats that does it.
-#: Methods with an effect of their own, and the functions of Chats.
 SPECIAL = {
     "sendMediaGroup": "_album",
     "deleteMessage": "_delete",
