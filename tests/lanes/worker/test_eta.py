@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
@@ -57,6 +58,7 @@ def test_waiting_messages_cost_an_idle_worker_nothing(make_lab: LabMaker) -> Non
     for n in range(5):
         lab.send(f"far{n}", ["lane"], countdown=3_600 + n)
     until(lambda: not lab.client.exists(*map(keys.bell, LANE_QUEUES)))
+    until(lambda: is_idle(lab))
     before = scripts_run(lab)
     lab.send("a", ["lane"], countdown=1.0)
     lab.ended("a")
@@ -66,6 +68,13 @@ def test_waiting_messages_cost_an_idle_worker_nothing(make_lab: LabMaker) -> Non
 
 def scripts_run(lab: Lab) -> int:
     return int(lab.client.info("commandstats")["cmdstat_evalsha"]["calls"])
+
+
+def is_idle(lab: Lab) -> bool:
+    """True if no script ran for half a second: the worker has answered the last bell."""
+    before = scripts_run(lab)
+    time.sleep(0.5)
+    return scripts_run(lab) == before
 
 
 def test_a_later_message_overtakes_nobody(lab: Lab) -> None:

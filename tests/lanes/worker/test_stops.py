@@ -119,26 +119,26 @@ def test_a_run_that_has_not_begun_is_not_begun(make_lab: LabMaker) -> None:
     assert (seen(lab, "start"), seen(lab, "stopped")) == (["stop"], ["a"])
 
 
-def test_a_process_that_listens_asks_for_no_lease(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_listens_asks_nothing(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "_MOST_EARLY", 2)
     client = connect(redis_url)
     listener = InterruptListener("me", lambda: Redis.from_url(redis_url))
     told: list[str] = []
 
     def watch(tag: str, handed_out_s: float) -> bool:
-        return listener.watch(tag, lambda: told.append(tag), handed_out_s)
+        return listener.watch(tag, (lambda: told.append(tag), lambda _: told.append(f"{tag} asks")), handed_out_s)
 
-    # Given a first run, whose lease is over, and a process that does not listen yet
+    # Given a first run, and a process that does not listen yet
     assert watch("a#1", clock.now_s()) is True
-    # Then it learns that when the process listens, and later runs cost nothing
-    until(lambda: told == ["a#1"])
+    # Then it asks when the process listens, and later runs cost nothing
+    until(lambda: told == ["a#1 asks"])
     assert watch("b#1", clock.now_s()) is True
-    # And the lease of one that was handed out before is checked
+    # And one that was handed out before asks itself
     assert watch("0#1", 0.0) is False
     # And notices that arrive before their run begins are kept, the last ones
     for tag in ("b#1", "c#1", "d#1", "e#1"):
         client.publish(f"{keys.INTERRUPTS}me", tag)
-    until(lambda: told == ["a#1", "b#1"] and len(listener._early) == 2 and "e#1" in listener._early)
+    until(lambda: told == ["a#1 asks", "b#1"] and len(listener._early) == 2 and "e#1" in listener._early)
     assert watch("e#1", clock.now_s()) is True
     assert watch("c#1", clock.now_s()) is True
-    assert told == ["a#1", "b#1", "e#1"]
+    assert told == ["a#1 asks", "b#1", "e#1"]

@@ -66,6 +66,7 @@ class Store:
     release = _method(verbs.release)
     reconcile = _method(verbs.reconcile)
     holds = _method(verbs.holds)
+    times_interrupted = _method(verbs.times_interrupted)
     sweep = _method(verbs.sweep)
     repair = _method(verbs.repair)
     retry = _method(verbs.retry)

@@ -271,6 +271,11 @@ def holds(message_id: str, fence: str) -> Command[bool]:
     return Command(None, asked, lambda found: found == [b"leased", fence.encode()])
 
 
+def times_interrupted(message_id: str) -> Command[int]:
+    """How often newer messages have ended runs of this message."""
+    return Command(None, ["HGET", keys.message(message_id), "interrupted"], lambda count: int(count or 0))
+
+
 @dataclass(frozen=True, slots=True)
 class Swept:
     """The result of a sweep. `next_ms`: until the next message is due; None: none is leased or delayed. `set_back_ms`:

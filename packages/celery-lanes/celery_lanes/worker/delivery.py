@@ -99,7 +99,7 @@ class Delivery:
         if self._journal is None:
             with Journal.creation_lock:
                 if self._journal is None:
-                    find = self._find_interrupt if self.listens else None
+                    find = self._learn_why_refused if self.listens else None
                     of_group = self.is_interruptible
                     self._journal = Journal(self.lanes, self.tag, self.deadline_s, find, is_interruptible=of_group)
                     if self.is_interrupted:
@@ -165,9 +165,9 @@ class Delivery:
         """
         handed_out_s = self.deadline_s - self.lanes.in_flight.lease_s
         arrivals = (self._arrivals.notify, self._arrivals.look) if self._arrivals else None
-        is_known = self.lanes.interrupt_listener.watch(self.tag, self.interrupt, handed_out_s, arrivals)
-        if not is_known and not self.is_interrupted and not self.lanes.store.holds(self.id, self.fence):
-            self.interrupt()
+        calls = self.interrupt, self._find_interrupt
+        if not self.lanes.interrupt_listener.watch(self.tag, calls, handed_out_s, arrivals):
+            self._find_interrupt(self.lanes.store)
         if self.is_interrupted:
             self.end_listening()
             raise self._lost()
@@ -415,14 +415,17 @@ class Delivery:
         delay_ms = None if delay_s is None else round(delay_s * 1000)
         return self.lanes.in_flight.evict(self.tag, delay_ms, problem)
 
-    def _find_interrupt(self) -> None:
-        """Redis has refused a command of this run. If a newer message has ended it, the notice may still be on its way:
-        then the run learns it here.
+    def _learn_why_refused(self) -> None:
+        """Redis has refused a command of this run. If a newer message has ended it, the notice may still be on its
+        way: then the run learns it here.
         """
         with suppress(RedisError):
-            interrupted: Any = self.lanes.store.client.hget(keys.message(self.id), "interrupted")
-            if int(interrupted or 0) > self.interrupted:
-                self.interrupt()
+            self._find_interrupt(self.lanes.store)
+
+    def _find_interrupt(self, store: Store) -> None:
+        """Interrupt this run if a newer message has ended it. A lease that is over for another reason is LeaseLost."""
+        if store.times_interrupted(self.id) > self.interrupted:
+            self.interrupt()
 
     def _refused(self) -> LeaseLost:
         self.journal.mark_refused()
@@ -487,6 +490,8 @@ _AGAIN_AFTER_S = 1.0
 _CHECK_EVERY_S = 15.0
 #: Ends a notice that is not of an interrupt (joining.lua).
 ARRIVED = " arrived"
+#: Called when a run is interrupted, and when it may have been interrupted unnoticed.
+RunCalls = tuple[Callable[[], None], Callable[[Store], None]]
 #: Called when a message has arrived, and when one may have arrived unnoticed.
 ArrivalCalls = tuple[Callable[[], None], Callable[[Store], None]]
 #: How many notices without a run are remembered: of runs that have not begun yet, or are those of another child.
@@ -505,7 +510,7 @@ class InterruptListener:
         self._holder = holder
         self._connect = connect
         self._lock = threads.lock()
-        self._runs: dict[str, Callable[[], None]] = {}  # by tag
+        self._runs: dict[str, RunCalls] = {}  # by tag
         self._arrivals: dict[str, ArrivalCalls] = {}  # by tag
         self._early: dict[str, None] = {}  # the tags of notices that arrived before their run began
         self._subscribed_s = inf  # clock.now_s
@@ -518,23 +523,21 @@ class InterruptListener:
         if starts:
             threads.start_thread(self._listen)
 
-    def watch(
-        self, tag: str, interrupt: Callable[[], None], handed_out_s: float, arrivals: ArrivalCalls | None = None
-    ) -> bool:
-        """Call `interrupt` when the run with this tag, which was handed out no earlier than `handed_out_s`
+    def watch(self, tag: str, calls: RunCalls, handed_out_s: float, arrivals: ArrivalCalls | None = None) -> bool:
+        """Make the first of `calls` when the run with this tag, which was handed out no earlier than `handed_out_s`
         (clock.now_s), is interrupted: on another thread, or now if it has been. `arrivals` are called likewise.
 
-        False: it may have been interrupted before this process listened, so the caller checks the lease. A process that
-        does not listen yet checks the leases of its runs when it does.
+        False: it may have been interrupted before this process listened, so the caller makes the second one. A process
+        that does not listen yet makes that of its runs when it does.
         """
         with self._lock:
-            self._runs[tag] = interrupt
+            self._runs[tag] = calls
             if arrivals is not None:
                 self._arrivals[tag] = arrivals
             is_early = self._early.pop(tag, self) is None
         self.start()
         if is_early:
-            interrupt()
+            calls[0]()
         return self._subscribed_s == inf or self._subscribed_s < handed_out_s
 
     def forget(self, tag: str) -> None:
@@ -567,7 +570,7 @@ class InterruptListener:
                     listener.ping()
                 elif message["type"] == "subscribe":
                     self._subscribed_s, self._is_failing = clock.now_s(), False
-                    self._interrupt_lost(Store(client))
+                    self._find_missed(Store(client))
                 elif message["type"] == "message":
                     self._take_notice(message["data"].decode())
 
@@ -578,24 +581,20 @@ class InterruptListener:
         elif calls := self._arrivals.get(tag):
             calls[0]()
 
-    def _interrupt_lost(self, store: Store) -> None:
+    def _find_missed(self, store: Store) -> None:
         """Notices were lost while this process was not subscribed."""
         with self._lock:
-            tags, arrivals = [*self._runs], [*self._arrivals.values()]
-        for _, look in arrivals:
-            look(store)
-        for tag in tags:
-            message_id, _, fence = tag.rpartition("#")
-            if not store.holds(message_id, fence):
-                self._interrupt(tag)
+            calls = [*self._arrivals.values(), *self._runs.values()]
+        for _, find in calls:
+            find(store)
 
     def _interrupt(self, tag: str) -> None:
         with self._lock:
-            interrupt = self._runs.get(tag)
-            if interrupt is None:
+            calls = self._runs.get(tag)
+            if calls is None:
                 self._early[tag] = None
                 if len(self._early) > _MOST_EARLY:
                     del self._early[next(iter(self._early))]
-        if interrupt is not None:
+        if calls is not None:
             with suppress(Exception):
-                interrupt()
+                calls[0]()
