@@ -18,7 +18,7 @@ import orjson
 
 from celery_lanes.protocol import Store, connect
 from chatlanes.telegram.client import prepare
-from chatlanes.telegram.flood import Gate, Parking, ParkUpdate, Rates, RunGate, Waiting
+from chatlanes.telegram.flood import Gate, Parking, ParkUpdate, Rates, RunGate
 
 BEGUN = "first slot granted"
 
@@ -77,7 +77,8 @@ def _call(plan: RatePlan, number: int, grants: list[tuple[int, int]]) -> None:
 def _slot(gate: Gate, chat: int, ask: Any) -> int | None:
     """The time at which the call may be sent; None if its update was parked (returns after the delay)."""
     parking = Parking()
-    passage = RunGate(gate, Waiting(Nothing(), parking)).passage(prepare("sendMessage", {"chat_id": chat}), ask)
+    run_gate = RunGate(gate, Nothing(), parking)  # type: ignore[arg-type]
+    passage = run_gate.passage(prepare("sendMessage", {"chat_id": chat}), ask)
     slot_us = 0
     while True:
         answers = ask(*passage.commands())

@@ -42,7 +42,7 @@ from chatlanes.tasks.broadcasts import Recipient
 from chatlanes.tasks.limits import Limits, SlowRuns, enforcer_here, evict, take_back
 from chatlanes.tasks.settings import secrets
 from chatlanes.tasks.settlement import commit, end_unserved, ending_of, fail, fit_for_celery, interrupted, park
-from chatlanes.telegram.flood import FloodWait, Parking, ParkUpdate, RunGate, Waiting
+from chatlanes.telegram.flood import FloodWait, Parking, ParkUpdate, RunGate
 from chatlanes.updates.parsing import QUESTION_DATA, read
 from chatlanes.updates.words import WORDS
 
@@ -192,7 +192,7 @@ def context_of(
             served.api,
             delivery,
             "skip" if broadcasts.KIND in content else settings.uncertain_call,
-            lambda: RunGate(served.gate, Waiting(delivery, parking, deadline_s)),
+            lambda: RunGate(served.gate, delivery, parking, deadline_s),
         ),
         attempt=attempt,
         deadline_s=deadline_s,

@@ -27,7 +27,7 @@ from chatlanes.bot.context import Context
 from chatlanes.bot.coroutines import awaited
 from chatlanes.telegram.client import BotApi, prepare
 from chatlanes.telegram.errors import BadRequest, BotApiError, ChatMigrated, NetworkError, ServerError, TooManyRequests
-from chatlanes.telegram.flood import Gate, Passage, RunGate, Waiting
+from chatlanes.telegram.flood import Gate, Passage, RunGate
 from chatlanes.telegram.flood.keys import FLOOD
 from tests.support.http_server import Answer, HttpServer, ReceivedRequest
 
@@ -77,7 +77,7 @@ def begin_run(
 
 def gate_of(delivery: Delivery) -> RunGate:
     """It does not park: a call that would have to wait fails, as in a hook."""
-    return RunGate(Gate("1", longest_wait_s=0.0), Waiting(delivery, None))
+    return RunGate(Gate("1", longest_wait_s=0.0), delivery, None)
 
 
 class CallsOfRun:

@@ -35,7 +35,7 @@ from chatlanes.tasks.bots import Bots, ServedBot
 from chatlanes.tasks.limits import Enforcer, Limits
 from chatlanes.tasks.settlement import decide
 from chatlanes.telegram.client import BotApi
-from chatlanes.telegram.flood import Gate, RunGate, Waiting
+from chatlanes.telegram.flood import Gate, RunGate
 from chatlanes.telegram.flood.parking import FloodWait, Parking, ParkUpdate
 from chatlanes.traces import Ending
 
@@ -374,7 +374,7 @@ def evict(delivery: Delivery, redis_url: str, reports: EvictionReports) -> Conte
     ours = served(on_error=lambda *both: reports.bot.append(both))
     ctx = Context(
         {"update_id": 1},
-        LaneCalls(ours.api, delivery, "repeat", lambda: RunGate(ours.gate, Waiting(delivery, None))),
+        LaneCalls(ours.api, delivery, "repeat", lambda: RunGate(ours.gate, delivery, None)),
         delivery.attempt,
     )
     within = Limits(1, Enforcer.NONE, report=lambda: None, evict=lambda: None)

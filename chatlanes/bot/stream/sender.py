@@ -9,7 +9,6 @@ observe a 429.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -126,7 +125,7 @@ class Sender:
     def __init__(self, calls: Calls, journal: CallJournal, gate: RunGate, series: str, interval_s: float) -> None:
         self._calls, self._journal, self._series = calls, journal, series
         # It reserves no slot of RATE_PER_BOT for a later time: by then there may be newer text.
-        self._gate = RunGate(replace(gate.gate, longest_wait_s=0.0), gate.waiting)
+        self._gate = gate.without_waits()
         self._interval_ms = round(interval_s * 1000)
 
     def attempt(self, method: str, params: dict[str, Any], place: str = "", known_as: str = "") -> SentRequest | Held:

@@ -6,7 +6,7 @@ are stored in Redis and use its clock. Telegram's own limits are not published a
 
 from chatlanes.telegram.flood.gate import Ask, Gate, GateAnswer, Passage, Rates, RunGate
 from chatlanes.telegram.flood.keys import flood_counts, flood_pauses
-from chatlanes.telegram.flood.parking import FloodWait, Parking, ParkUpdate, Waiting
+from chatlanes.telegram.flood.parking import FloodWait, Parking, ParkUpdate
 
 __all__ = [
     "Ask",
@@ -18,7 +18,6 @@ __all__ = [
     "Passage",
     "Rates",
     "RunGate",
-    "Waiting",
     "flood_counts",
     "flood_pauses",
 ]

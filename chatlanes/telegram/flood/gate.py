@@ -2,26 +2,39 @@
 
 A call that is not held was neither paused nor over a limit at that moment, by Redis' clock. A held call waits, parks
 its update, or fails with TooManyRequests. The calls of a task without a lane are not limited.
+
+A wait in place ends early when the worker stops or the lease is lost, except in a prefork child, which learns of
+neither and waits at most FLOOD_WAIT. Waits in place count towards UPDATE_TIMEOUT; a wait that would exceed it is parked
+instead.
 """
 
 from __future__ import annotations
 
+import logging
 import math
+import random
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from redis.exceptions import RedisError
 
-from celery_lanes.errors import RedisAway
+from celery_lanes.errors import LeaseLost, RedisAway
 from celery_lanes.protocol import Command, script
+from celery_lanes.worker import is_stopping
 from chatlanes import traces
 from chatlanes.telegram.client import Prepared
 from chatlanes.telegram.errors import TooManyRequests, Unauthorized
 from chatlanes.telegram.flood.keys import ask_keys, keys_of, refused_keys, scope_of
-from chatlanes.telegram.flood.parking import Waiting
+from chatlanes.telegram.flood.parking import Parking
+
+if TYPE_CHECKING:
+    from celery_lanes.worker.delivery import Delivery
+
+logger = logging.getLogger(__name__)
 
 #: Sends commands to Redis and returns the replies.
 Ask = Callable[..., list[Any]]
@@ -38,6 +51,13 @@ BURST = 3
 #: The bot may make up for unused slots of the last 0.05 s, so that the limit is exceeded by at most 1 % in any 10 s.
 #: Limits below 20 messages/s have no slack, because a single extra message would exceed that.
 SLACK_S = 0.05
+#: How often a wait in place checks the lease and the worker's state.
+CHECK_EVERY_S = 0.2
+#: The share by which waits for the whole bot are lengthened at random. Otherwise all parked updates would come back at
+#: the same moment and be refused again.
+SPREAD = 0.1
+#: How long an update waits whose call was refused with 401.
+TOKEN_AGAIN_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -145,30 +165,72 @@ class Gate:
 
 
 class RunGate:
-    """A bot's gate for one run of its handler. The handler's threads and greenlets may share it."""
+    """A bot's gate for one run of its handler. The handler's threads and greenlets may share it. `parking` is None in a
+    hook, which cannot be parked. `deadline_s`: when UPDATE_TIMEOUT is over, as time.monotonic().
+    """
 
-    def __init__(self, gate: Gate, waiting: Waiting) -> None:
-        self.gate = gate
-        self.waiting = waiting
+    def __init__(
+        self, gate: Gate, delivery: Delivery, parking: Parking | None, deadline_s: float | None = None
+    ) -> None:
+        self.gate, self.delivery, self.parking, self.deadline_s = gate, delivery, parking, deadline_s
         #: The journal answered the last call. It may answer the next one too, which then must not take a slot.
         self.replays = False
 
     def passage(self, call: Prepared, ask: Ask) -> Passage:
         """The passage of one call. `ask` sends its commands to Redis. Raises ParkUpdate if the run is to be parked."""
-        self.waiting.check()
+        if self.parking is not None:
+            self.parking.check()
         return Passage(self, call, ask)
+
+    def without_waits(self) -> RunGate:
+        """The gate for calls that are sent now or not at all: it reserves no slot for a later time."""
+        return RunGate(replace(self.gate, longest_wait_s=0.0), self.delivery, self.parking, self.deadline_s)
+
+    def for_hook(self) -> RunGate:
+        """The gate for a hook, whose run cannot be parked: its calls wait in place or fail with TooManyRequests. The
+        deadline of the run does not apply to it.
+        """
+        return RunGate(self.gate, self.delivery, None)
+
+    def left_s(self) -> float:
+        """Seconds until UPDATE_TIMEOUT."""
+        return math.inf if self.deadline_s is None else self.deadline_s - time.monotonic()
+
+    def wait_in_place(self, reason: str, wait_s: float) -> None:
+        """Sleep for `wait_s`. Raises LeaseLost, and ParkUpdate when the worker stops."""
+        until_s = time.monotonic() + wait_s
+        while (left_s := until_s - time.monotonic()) > 0:
+            if self.delivery.is_lost():
+                raise LeaseLost(f"the lease of {self.delivery.id} was lost during a flood wait")
+            if self.parking is not None and is_stopping():
+                self.park(reason, left_s)
+            time.sleep(min(left_s, CHECK_EVERY_S))
+
+    def park(self, reason: str, wait_s: float, *, together: bool = False) -> NoReturn:
+        """Raises ParkUpdate. `together`: other updates wait for the same moment, so the wait is spread."""
+        assert self.parking is not None, "a hook is refused, not parked"  # noqa: S101
+        spread = random.uniform(0.0, SPREAD) if together else 0.0  # noqa: S311  not a secret
+        self.parking.park(f"flood wait: {reason}", wait_s * (1 + spread))
 
     def cut_off(self, outage: RedisAway) -> NoReturn:
         """Call when Redis does not answer. Raises ParkUpdate; in a hook, the outage."""
-        self.waiting.cut_off(outage)
+        if self.parking is None:
+            raise outage
+        self.parking.cut_off(outage)
 
     def unauthorized(self, error: Unauthorized) -> NoReturn:
-        """Call after a 401. Raises ParkUpdate; in a hook, the error."""
-        self.waiting.unauthorized(error)
-
-    def for_hook(self) -> RunGate:
-        """The gate for a hook, whose run cannot be parked: its calls wait in place or fail with TooManyRequests."""
-        return RunGate(self.gate, self.waiting.for_hook())
+        """Call after a 401: the token of this process is wrong, not the update. Raises ParkUpdate; in a hook, the
+        error.
+        """
+        if self.parking is None:
+            raise error
+        logger.error(
+            "Telegram refuses the bot's token: %s is tried again after %.0f s. If the token was replaced, restart all "
+            "processes with the new one",
+            self.delivery.id,
+            TOKEN_AGAIN_S,
+        )
+        self.parking.park(str(error), TOKEN_AGAIN_S)
 
 
 class Passage:
@@ -226,17 +288,18 @@ class Passage:
     def wait(self, answer: GateAnswer) -> None:
         """Wait in place until the call may ask again. Raises ParkUpdate, TooManyRequests, LeaseLost."""
         self.has_slot = False
-        waiting, reason = self._run.waiting, self._reason(answer)
-        mode = wait_mode(answer, longest_wait_s=self._longest_wait_s, left_s=waiting.left_s(), parks=waiting.parks)
+        run, reason = self._run, self._reason(answer)
+        parks = run.parking is not None
+        mode = wait_mode(answer, longest_wait_s=self._longest_wait_s, left_s=run.left_s(), parks=parks)
         if mode is WaitMode.REFUSED:
             raise TooManyRequests(self._call.method, self._call.chat, reason, 429, answer.wait_s)
         if mode is WaitMode.PARKED:
-            waiting.park(reason, answer.wait_s, together=answer.verdict is Verdict.BOT)
+            run.park(reason, answer.wait_s, together=answer.verdict is Verdict.BOT)
         if answer.is_pause:
-            waiting.log(f"flood wait: {reason}")
+            logger.info("%s: flood wait: %s", run.delivery.id, reason)
         traces.here().event("flood wait", reason=reason, wait_s=answer.wait_s)
         self._longest_wait_s -= answer.wait_s
-        waiting.in_place(reason, answer.wait_s)
+        run.wait_in_place(reason, answer.wait_s)
         self._waited_s += answer.wait_s
         self.has_slot = answer.verdict is Verdict.SLOT
 
@@ -249,7 +312,8 @@ class Passage:
             raise RedisAway(f"Redis refused to record a 429: {is_bot}") from is_bot
         verdict = Verdict.BOT if is_bot else Verdict.PAUSE
         traces.here().event("refused with 429", retry_after_s=error.retry_after)
-        self._run.waiting.log(f"{error}; on every worker, {self._paused(verdict)} waits {wait_s:g} s")
+        paused, id_ = self._paused(verdict), self._run.delivery.id
+        logger.info("%s: %s; on every worker, %s waits %g s", id_, error, paused, wait_s)
         return GateAnswer(verdict, wait_s, 0, some_refused=True)
 
     def accepted(self) -> None:

@@ -17,7 +17,7 @@ from chatlanes.bot.calls.run_calls import Calls, LaneCalls
 from chatlanes.bot.context import Context
 from chatlanes.bot.stream import sender
 from chatlanes.telegram.client import BotApi
-from chatlanes.telegram.flood import Gate, Parking, RunGate, Waiting
+from chatlanes.telegram.flood import Gate, Parking, RunGate
 from chatlanes_sandbox.simulator import Simulator
 from tests.pipeline.conftest import make_pipeline, simulated, simulator
 from tests.support.pipeline import BOT_ID, TOKEN, message
@@ -46,7 +46,7 @@ class Run:
         lanes.in_flight.claim(held.tag, starts=True)
         self.lanes, self.parking = lanes, Parking()
         self.delivery = Delivery(lanes, held.tag, held.deadline_s, failed=leased.failed, died=leased.died)
-        gate = RunGate(Gate(str(BOT_ID), longest_wait_s=longest_wait_s), Waiting(self.delivery, self.parking))
+        gate = RunGate(Gate(str(BOT_ID), longest_wait_s=longest_wait_s), self.delivery, self.parking)
         self.calls: Calls = LaneCalls(BotApi(simulator.url, TOKEN), self.delivery, "repeat", lambda: gate)
         self.ctx = Context({**message(1, chat, user=5 if chat < 0 else None), "update_id": 1}, self.calls)
 

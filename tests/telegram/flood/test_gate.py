@@ -15,9 +15,8 @@ from celery_lanes.errors import LeaseLost
 from celery_lanes.protocol import Command, Store, connect
 from chatlanes.telegram.client import Prepared, prepare
 from chatlanes.telegram.errors import TooManyRequests
-from chatlanes.telegram.flood import Gate, Passage, Rates, RunGate, Waiting
+from chatlanes.telegram.flood import Gate, Passage, Rates, RunGate
 from chatlanes.telegram.flood import gate as gate_module
-from chatlanes.telegram.flood import parking as parking_module
 from chatlanes.telegram.flood.gate import Ask, GateAnswer, Verdict, WaitMode, is_group, wait_mode
 from chatlanes.telegram.flood.parking import Parking, ParkUpdate
 
@@ -40,7 +39,7 @@ def redis(redis_url: str) -> Iterator[Redis]:
 
 def run_gate(*, deadline_s: float | None = None, **given: Any) -> tuple[RunGate, Parking]:
     parking = Parking()
-    return RunGate(Gate("1", **given), Waiting(FakeLease(), parking, deadline_s)), parking
+    return RunGate(Gate("1", **given), FakeLease(), parking, deadline_s), parking
 
 
 def call(chat: Any = 7, method: str = "sendMessage") -> Prepared:
@@ -214,11 +213,11 @@ def test_wait_ends_without_a_lease_or_at_a_stop(monkeypatch: pytest.MonkeyPatch)
     held, parking = FakeLease(), Parking()
     held.lost = True
     with pytest.raises(LeaseLost):
-        Waiting(held, parking).in_place("a flood wait", 60)
+        RunGate(Gate("1"), held, parking).wait_in_place("a flood wait", 60)
     held.lost = False
-    monkeypatch.setattr(parking_module, "is_stopping", lambda: True)
+    monkeypatch.setattr(gate_module, "is_stopping", lambda: True)
     with pytest.raises(ParkUpdate):
-        Waiting(held, parking).in_place("a flood wait", 60)
+        RunGate(Gate("1"), held, parking).wait_in_place("a flood wait", 60)
     assert 40 < parking.delay_s() <= 60
 
 
