@@ -22,7 +22,7 @@ from chatlanes.broadcasts import Feeder
 from chatlanes.poller.bot_api import Telegram, TelegramTroubleError, TokenRefusedError
 from chatlanes.settings import Settings, checks, load
 from chatlanes.settings.bots import AddedBot
-from chatlanes.settings.imports import BotImportError, ImportPathError, import_object
+from chatlanes.settings.imports import ImportPathError, import_object
 from chatlanes.updates.added_bots import BotRecord, NotOpenedError, Registry, now_ms, read_record
 
 __all__ = ["AddError", "Added", "add", "list", "remove", "rotate"]
@@ -171,7 +171,7 @@ def check_handler(path: str, token: str) -> None:
     if path.endswith(".py"):
         raise AddError(f"bot={checks.shown(path)}: a script polls with a token of its own. {FORMS}")
     try:
-        found = import_object("bot", path, BotImportError)
+        found = import_object("bot", path)
     except ImportPathError as error:
         raise AddError(str(error)) from error.__cause__
     if any(own != token for own in tokens_in(found)):

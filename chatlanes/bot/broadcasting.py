@@ -16,7 +16,7 @@ from celery_lanes.runtime.threads import run_blocking
 from chatlanes.bot.stored import SESSION, Stored
 from chatlanes.broadcasts import Broadcasts, Call, RecipientsError, checked_rate, feed_again, is_chat_id
 from chatlanes.settings import Settings
-from chatlanes.settings.imports import BotImportError, import_object
+from chatlanes.settings.imports import import_object
 
 #: `ctx.broadcast` for a larger number of chats would hold up the handler; the command reads a file of any length.
 MOST_RECIPIENTS = 1_000_000
@@ -71,7 +71,7 @@ def _call(method: str | None, handler: str | None, params: dict[str, Any]) -> Ca
     if bool(method) == bool(handler) or (handler and params):
         raise TypeError("ctx.broadcast: give a method with its parameters, or handler='module:function'")
     if handler:
-        import_object("handler", handler, BotImportError)
+        import_object("handler", handler)
         return Call(handler=handler)
     return Call.of_method(str(method), params)
 

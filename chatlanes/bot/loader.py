@@ -1,6 +1,6 @@
 """Loads the bot that BOT names: a handler, a framework's object, or a factory or `main` that creates one.
 
-Returns a Bot, or raises BotImportError with one sentence that says what to do. A plain factory is called once, as part
+Returns a Bot, or raises ImportPathError with one sentence that says what to do. A plain factory is called once, as part
 of the import. Nothing polls, and the handler is not called.
 """
 
@@ -24,7 +24,7 @@ from chatlanes.bot.context import Context
 from chatlanes.bot.coroutines import AsyncHandler, PlainCoroutine, Steps, watched
 from chatlanes.bot.event_loop import is_async
 from chatlanes.bot.schedules import Schedule, import_schedules
-from chatlanes.settings.imports import BotImportError, check_callable, check_takes, impatient, import_object
+from chatlanes.settings.imports import ImportPathError, check_callable, check_takes, impatient, import_object
 from chatlanes.settings.reading import export
 from chatlanes.telegram.client import BotApi
 
@@ -36,7 +36,7 @@ CLEANUP_S = 5.0
 
 def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None, arguments: str = "") -> Bot:
     """The bot at `module:attribute`, made from the Bot, handler or framework object there, or the bot that a script
-    (`mybot.py`) polls with. Raises BotImportError.
+    (`mybot.py`) polls with. Raises ImportPathError.
 
     The variables of `.env` are in the environment when its code runs. Each `async def` is wrapped as a plain function.
     `setting` is the name used in errors. A framework's calls are made with `api`; None is enough to check that the bot
@@ -47,7 +47,7 @@ def load_bot(path: str, setting: str = "BOT", api: BotApi | None = None, argumen
     api = api or BotApi("http://127.0.0.1", "")
     with watched(f"{label}: its import"), command_line(label, arguments), importing(api, label):
         is_script = path.endswith(".py")
-        found = run_file(setting, path) if is_script else made_by(import_object(setting, path, BotImportError), label)
+        found = run_file(setting, path) if is_script else made_by(import_object(setting, path), label)
         bot = _bot(setting, path, found, api)
     handle = bot.handle
     others: dict[str, Any] = {name: getattr(bot, name) for name in ("on_timer", "on_stop", "on_limited")}
@@ -89,7 +89,7 @@ def _bot(setting: str, path: str, found: Any, api: BotApi) -> Bot:
         return AsyncMain(found, api, label, bot_of).bot()
     bot = adapted(found, api, label)
     if bot is None:
-        check_callable(setting, path, found, BotImportError)
+        check_callable(setting, path, found)
         bot = Bot(_handler(label, found))
     return bot
 
@@ -120,11 +120,11 @@ def _completed(bot: Bot, bot_of: Callable[[Any], Bot], label: str) -> Bot:
 
 def _handler(label: str, found: Callable[..., Any]) -> Callable[..., Any]:
     if isinstance(found, type):
-        raise BotImportError(f"{label} is a class; name an object of it, or write a handler as `def handle(ctx)`.")
+        raise ImportPathError(f"{label} is a class; name an object of it, or write a handler as `def handle(ctx)`.")
     try:
         check_takes("handle", found, "ctx")
     except TypeError:
-        raise BotImportError(f"{label} cannot be called with one argument; write it as `def handle(ctx)`.") from None
+        raise ImportPathError(f"{label} cannot be called with one argument; write it as `def handle(ctx)`.") from None
     return found
 
 
@@ -133,7 +133,7 @@ def _as_plain(label: str, function: Callable[..., Any], *, is_limited: bool = Fa
     if not is_async(function):
         return function
     if threads.in_greenlets():
-        raise BotImportError(
+        raise ImportPathError(
             f"{label} is an `async def`, and an event loop does not run beside greenlets; "
             "start the worker with -P prefork or -P threads, or write a plain `def`."
         )
@@ -151,7 +151,7 @@ def is_fully_async(bot: Bot, schedules: Iterable[Schedule] = ()) -> bool:
 
 def made_by(found: Any, label: str) -> Any:
     """Call a plain function without parameters and return its result, or what it polls with; return anything else as
-    it is. Raises BotImportError.
+    it is. Raises ImportPathError.
     """
     if not takes_nothing(found) or inspect.iscoroutinefunction(found):
         return found
@@ -159,11 +159,11 @@ def made_by(found: Any, label: str) -> Any:
         with impatient(f"{label}()"):
             made = until_polling(found)
     except Exception as error:
-        raise BotImportError(
+        raise ImportPathError(
             f"{label}() failed with {type(error).__name__}; fix it (the traceback above shows where)."
         ) from error
     if made is None:
-        raise BotImportError(f"{label}() returned None: return the bot, or write a handler as `def handle(ctx)`.")
+        raise ImportPathError(f"{label}() returned None: return the bot, or write a handler as `def handle(ctx)`.")
     return made
 
 
@@ -222,7 +222,7 @@ class AsyncMain:
                 log.warning("%s() failed after its polling call: %r", self._label, error)
 
     async def _made(self) -> Any:
-        """The object that the function polls with or returns. Raises whatever it raises, and BotImportError."""
+        """The object that the function polls with or returns. Raises whatever it raises, and ImportPathError."""
         self._polling = Polling()
         self._task = asyncio.create_task(self._run(self._polling))
         own, sys.argv = sys.argv, self._command_line
@@ -232,7 +232,7 @@ class AsyncMain:
             return self._polling.bot.result()
         made = self._task.result()
         if made is None:
-            raise BotImportError(f"{self._label}() returned None and did not poll: return the bot from it.")
+            raise ImportPathError(f"{self._label}() returned None and did not poll: return the bot from it.")
         return made
 
     async def _run(self, polling: Polling) -> Any:
@@ -242,17 +242,19 @@ class AsyncMain:
         except PollingRefused as started:
             return started.bot
         except SystemExit as error:  # it would end the event loop
-            raise BotImportError(f"{self._label}() ended with SystemExit({error}).") from error
+            raise ImportPathError(f"{self._label}() ended with SystemExit({error}).") from error
 
     def _checked(self, bot: Bot) -> AsyncHandler:
-        """The handler of the bot. Raises BotImportError if the bot has settings that a worker must know before it
+        """The handler of the bot. Raises ImportPathError if the bot has settings that a worker must know before it
         starts.
         """
         if not is_async(bot.handle):
-            raise BotImportError(f"{self._label}() created a bot with plain `def` handlers: make it a plain `def` too.")
+            raise ImportPathError(
+                f"{self._label}() created a bot with plain `def` handlers: make it a plain `def` too."
+            )
         is_own = all(issubclass(each, PermanentError) for each in bot.never_retry)
         if not is_own or bot.on_error or bot.on_timeout or bot.session != "chat":
-            raise BotImportError(
+            raise ImportPathError(
                 f"{self._label}() created a bot with hooks, never_retry or a session setting (GLOBAL_USER is one): a "
                 "worker must know them before it starts, so create this bot when its module is imported."
             )

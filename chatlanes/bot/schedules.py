@@ -171,10 +171,6 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _EXPECTED = "write minute, hour, day, month and weekday, such as 0 9 * * mon-fri"
 
 
-class ScheduleError(ImportPathError):
-    """SCHEDULES does not name a list of schedules that can run."""
-
-
 @dataclass(frozen=True)
 class Schedule:
     """A function that runs at certain times: `SCHEDULES=mybot:schedules` with
@@ -201,19 +197,19 @@ class Schedule:
 
 
 def import_schedules(path: str, setting: str) -> list[Schedule]:
-    """The schedules at `path`, the value of `setting`. Raises ScheduleError."""
+    """The schedules at `path`, the value of `setting`. Raises ImportPathError."""
     label = f"{setting}={path}"
-    found = import_object(setting, path, ScheduleError)
+    found = import_object(setting, path)
     if not isinstance(found, list | tuple):
-        raise ScheduleError(f"{label} is a {type(found).__name__}: write a list, such as [Schedule(…), Schedule(…)].")
+        raise ImportPathError(f"{label} is a {type(found).__name__}: write a list, such as [Schedule(…), Schedule(…)].")
     names = set[str]()
     for schedule in found:
         if not isinstance(schedule, Schedule):
-            raise ScheduleError(f"{label} holds {schedule!r:.80}, which is not a Schedule: write Schedule(…).")
+            raise ImportPathError(f"{label} holds {schedule!r:.80}, which is not a Schedule: write Schedule(…).")
         if problem := next(_problems(schedule), None):
-            raise ScheduleError(f"{label}: Schedule({schedule.name!r:.80}): {problem}.")
+            raise ImportPathError(f"{label}: Schedule({schedule.name!r:.80}): {problem}.")
         if schedule.name in names:
-            raise ScheduleError(f"{label}: two schedules are named {schedule.name!r}; give each a name of its own.")
+            raise ImportPathError(f"{label}: two schedules are named {schedule.name!r}; give each a name of its own.")
         names.add(schedule.name)
     return list(found)
 

@@ -36,7 +36,7 @@ from chatlanes.broadcasts import (
 )
 from chatlanes.cli.context import BotContext
 from chatlanes.settings import Settings
-from chatlanes.settings.imports import BotImportError
+from chatlanes.settings.imports import ImportPathError
 from chatlanes.updates.added_bots import NotOpenedError, added_bot
 
 #: The time over which the rate is measured.
@@ -289,7 +289,7 @@ def _call(settings: Settings, given: dict[str, Any]) -> Call:
             raise click.UsageError("--param, --text-file and --parse-mode are for --method")
         try:
             load_bot(given["handler"], "--handler")
-        except BotImportError as error:
+        except ImportPathError as error:
             raise CommandError(str(error)) from error.__cause__
         return Call(handler=given["handler"])
     params = params_of(given["params"])

@@ -63,7 +63,7 @@ def _names(settings: Settings) -> str:
 
 
 def call_of(settings: Settings, chat_id: int, method: str, once: str | None, params: dict[str, Any]) -> OutboxCall:
-    """Check a call of the bot with these settings. Raises SendError, and OrderByError if ORDER_BY cannot be loaded."""
+    """Check a call of the bot with these settings. Raises SendError, and ImportPathError for an invalid ORDER_BY."""
     if not isinstance(chat_id, int) or isinstance(chat_id, bool) or chat_id == 0:
         raise SendError(
             f"chat_id={chat_id!r:.80}: use the number of the chat, which names its lane; getChat finds that of a @name"

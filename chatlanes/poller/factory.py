@@ -37,9 +37,7 @@ BACKLOG_GRACE_S = RESIGN_GRACE_S
 
 
 def check(settings: Settings, given: CustomEndpoints = STANDARD) -> None:
-    """Checks settings that need no server. Raises SettingsError without a token, OrderByError, CollectError,
-    ControlError, UserRateError, FilterError.
-    """
+    """Checks settings that need no server. Raises SettingsError without a token, and ImportPathError."""
     Filter(settings)
     if given.sink is None:
         check_order_by(settings.order_by)

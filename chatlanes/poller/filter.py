@@ -14,7 +14,7 @@ from typing import Any
 from chatlanes.poller.bot_api import has_id
 from chatlanes.settings import Settings
 from chatlanes.settings.checks import kinds
-from chatlanes.settings.imports import ImportPathError, import_function
+from chatlanes.settings.imports import import_function
 from chatlanes.updates import copy_of
 from chatlanes.updates.parsing import KINDS, CutUpdate
 
@@ -23,15 +23,11 @@ log = logging.getLogger("poller")
 Wants = Callable[[dict[str, Any]], object]
 
 
-class FilterError(ImportPathError):
-    """FILTER names a function that cannot be imported. No update is admitted until it is corrected."""
-
-
 class Filter:
     """The filter of one bot. A FILTER function is called once for each update that arrives."""
 
     def __init__(self, settings: Settings) -> None:
-        """Raises FilterError."""
+        """Raises ImportPathError."""
         self._allowed = frozenset(settings.allowed_updates or ())
         self._kinds, self._function = _parse(settings.filter, settings.name_of("filter"))
         self._logged: set[type[BaseException]] = set()
@@ -69,7 +65,7 @@ def _parse(text: str | None, setting: str) -> tuple[frozenset[str], Wants | None
         return frozenset(), None
     if ":" not in text:
         return frozenset(kinds(text)), None
-    return frozenset(), import_function(setting, text, "True to admit an update", FilterError)
+    return frozenset(), import_function(setting, text, "True to admit an update")
 
 
 def of_kinds(updates: Sequence[Any], kinds: frozenset[str]) -> list[Any]:

@@ -31,8 +31,7 @@ def run(settings: Settings, *, source: Batches | None = None, sink: SinkLike | N
     `source`: an iterable of batches, plain or async, each a list of updates. It is asked for the next batch only when
     the last one is durable. `sink`: an object with `append(updates)`, plain or async, that returns when they are
     durable. Async ones run on the event loop in which `run` is called, if there is one.
-    Raises SettingsError, OrderByError, CollectError, ControlError or FilterError for invalid settings. Later errors are
-    in `task`.
+    Raises SettingsError or ImportPathError for invalid settings. Later errors are in `task`.
     """
     return Handle(settings, CustomEndpoints(source, sink, _running_loop())).start()
 

@@ -30,57 +30,57 @@ class ImportPathError(Exception):
     """A setting names something that cannot be imported. The text says what to do."""
 
 
-class BotImportError(ImportPathError):
-    """BOT does not name a bot."""
-
-
-def import_function(setting: str, path: str, returns: str, error: type[ImportPathError]) -> Callable[..., Any]:
-    """The function at `path`, the value of `setting`, which is not async. Raises `error` with one sentence."""
-    found = import_object(setting, path, error)
-    check_callable(setting, path, found, error)
+def import_function(setting: str, path: str, returns: str) -> Callable[..., Any]:
+    """The function at `path`, the value of `setting`, which is not async. Raises ImportPathError with one sentence."""
+    found = import_object(setting, path)
+    check_callable(setting, path, found)
     if iscoroutinefunction(found):
-        raise error(f"{setting}={path} is an async function; name one that returns {returns}.")
+        raise ImportPathError(f"{setting}={path} is an async function; name one that returns {returns}.")
     function: Callable[..., Any] = found
     return function
 
 
-def check_callable(setting: str, path: str, found: Any, error: type[ImportPathError] = ImportPathError) -> None:
-    """Raises `error` unless `found` is callable."""
+def check_callable(setting: str, path: str, found: Any) -> None:
+    """Raises ImportPathError unless `found` is callable."""
     if not callable(found):
         kind = type(found).__name__
-        raise error(f"{setting}={path} names a value of type {kind}, which cannot be called; name a function.")
+        raise ImportPathError(
+            f"{setting}={path} names a value of type {kind}, which cannot be called; name a function."
+        )
 
 
-def import_object(setting: str, path: str, error: type[ImportPathError] = ImportPathError) -> Any:
-    """The object at `path`, the value of `setting`. Raises `error` with one sentence."""
+def import_object(setting: str, path: str) -> Any:
+    """The object at `path`, the value of `setting`. Raises ImportPathError with one sentence."""
     module_name, colon, attribute = path.partition(":")
     if not (module_name and colon and attribute):
-        raise error(f"{setting}={path} is not an import path: write module:attribute, such as mybot:handle.")
+        raise ImportPathError(f"{setting}={path} is not an import path: write module:attribute, such as mybot:handle.")
     _look_in_current_directory()
-    found = _import_module(setting, path, module_name, error)
+    found = _import_module(setting, path, module_name)
     for name in attribute.split("."):
         if not hasattr(found, name):
             likely = _did_you_mean(name, dir(found))
-            raise error(f"{setting}={path}: {module_name} has no {attribute}; write a name that it defines{likely}.")
+            raise ImportPathError(
+                f"{setting}={path}: {module_name} has no {attribute}; write a name that it defines{likely}."
+            )
         found = getattr(found, name)
     return found
 
 
-def _import_module(setting: str, path: str, module: str, error: type[ImportPathError]) -> Any:
+def _import_module(setting: str, path: str, module: str) -> Any:
     try:
-        with explained(setting, path, f"importing {module}", error, module):
+        with explained(setting, path, f"importing {module}", module):
             return importlib.import_module(module)
     except ModuleNotFoundError:
         pass
-    raise error(
+    raise ImportPathError(
         f"{setting}={path}: there is no module {module} in {os.getcwd()} or among the installed ones; "
         f"start in the directory that holds it, or correct the name{_did_you_mean(path, bots_in(Path.cwd()))}."
     )
 
 
 @contextmanager
-def explained(setting: str, path: str, doing: str, error: type[ImportPathError], module: str = "") -> Iterator[None]:
-    """Wraps an import, or a program that BOT names. Raises `error` with one sentence and the cause, but
+def explained(setting: str, path: str, doing: str, module: str = "") -> Iterator[None]:
+    """Wraps an import, or a program that BOT names. Raises ImportPathError with one sentence and the cause, but
     ModuleNotFoundError if `module` itself is missing.
     """
     try:
@@ -92,12 +92,12 @@ def explained(setting: str, path: str, doing: str, error: type[ImportPathError],
             raise
         top = str(missing.name).partition(".")[0]
         package = f"the package {PACKAGES[top]}" if top in PACKAGES else "it"
-        raise error(
+        raise ImportPathError(
             f"{setting}={path}: {doing} failed, because it needs the module {missing.name}, which is not here; "
             f"install {package} or fix the import (the traceback above shows where).{_hidden(missing)}"
         ) from missing
     except Exception as failure:
-        raise error(
+        raise ImportPathError(
             f"{setting}={path}: {doing} failed with {type(failure).__name__}; "
             f"fix the module (the traceback above shows where).{_hidden(failure)}"
         ) from failure

@@ -26,7 +26,7 @@ from chatlanes.logs.process import give_up
 from chatlanes.settings import Settings, SettingsError
 from chatlanes.settings.bots import AddedBot
 from chatlanes.settings.checks import NO_COLLECT
-from chatlanes.settings.imports import BotImportError, ImportPathError
+from chatlanes.settings.imports import ImportPathError
 from chatlanes.tasks.settings import settings
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.flood import Gate, Rates
@@ -81,7 +81,7 @@ class ServedBot:
 
     @cached_property
     def stops(self) -> Callable[[dict[str, Any]], bool] | None:
-        """True for an update of CONTROL. Raises ControlError."""
+        """True for an update of CONTROL. Raises ImportPathError."""
         stops = controlling(self.settings.control, OwnName(lambda: str(run_blocking(self._me)["username"])))
         return None if stops is None else lambda update: stops(update, parse(update))
 
@@ -173,10 +173,10 @@ def _load(settings: Settings, beside: BotApi | None = None) -> ServedBot:
     try:
         check_order(bot.session, settings.order_by)
     except ValueError as error:
-        raise BotImportError(f"{settings.name_of('bot')}={settings.bot}: {error}.") from None
+        raise ImportPathError(f"{settings.name_of('bot')}={settings.bot}: {error}.") from None
     if settings.user_rate and settings.user_rate_over == "answer" and bot.on_limited is None:
         over = settings.name_of("user_rate_over")
-        raise BotImportError(
+        raise ImportPathError(
             f"{over}=answer, but {settings.bot} has no on_limited: write Bot(…, on_limited=…), or set {over}=drop."
         )
     served = ServedBot(

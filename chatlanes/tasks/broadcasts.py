@@ -168,5 +168,5 @@ _calls: dict[str, Call] = {}
 
 @cache
 def handler_of(path: str, served: ServedBot) -> Bot:
-    """The function that a broadcast runs for each recipient. Raises BotImportError."""
+    """The function that a broadcast runs for each recipient. Raises ImportPathError."""
     return load_bot(path, "--handler", served.api)

@@ -134,7 +134,7 @@ def _paid_by_others(run: AskingRun, question: Question, journal: CallJournal) ->
 
 
 def _is_control(run: AskingRun) -> bool:
-    """True if one of its updates stops the run before it. Raises ControlError."""
+    """True if one of its updates stops the run before it. Raises ImportPathError."""
     return run.served.stops is not None and any(map(run.served.stops, run.ctx.updates))
 
 

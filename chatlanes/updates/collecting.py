@@ -11,7 +11,7 @@ from typing import Any
 from celery_lanes.protocol import Group
 from chatlanes.settings import Settings
 from chatlanes.settings.checks import NO_COLLECT
-from chatlanes.settings.imports import ImportPathError, import_function
+from chatlanes.settings.imports import import_function
 from chatlanes.updates.parsing import ParsedUpdate, text_id, text_of
 from chatlanes.updates.routing import NEW_MESSAGES, is_urgent, name_by
 
@@ -39,14 +39,10 @@ CONTENT = frozenset(
 )
 
 
-class CollectError(ImportPathError):
-    """COLLECT names a function that cannot be loaded. No update can be appended until the setting is corrected."""
-
-
 def grouping(settings: Settings) -> Callable[[dict[str, Any], ParsedUpdate], Group | None] | None:
     """The function that gives an update its group, or None; None instead of a function if nothing is collected.
 
-    Raises CollectError. The function raises KeysError if it is a user's own and fails.
+    Raises ImportPathError. The function raises KeysError if it is a user's own and fails.
     """
     if settings.collect == NO_COLLECT:
         return None
@@ -62,7 +58,7 @@ def grouping(settings: Settings) -> Callable[[dict[str, Any], ParsedUpdate], Gro
 
 
 def naming(collect: str) -> GroupName:
-    """The function that gives an update the name of its group. Raises CollectError."""
+    """The function that gives an update the name of its group. Raises ImportPathError."""
     chosen = BUILT_IN.get(collect) or _custom(collect)
 
     def name_of(update: dict[str, Any], parsed: ParsedUpdate) -> str | None:
@@ -100,7 +96,7 @@ def _place(parsed: ParsedUpdate) -> str:
 
 @cache
 def _custom(collect: str) -> GroupName:
-    function = import_function("COLLECT", collect, "the name of a group, or None", CollectError)
+    function = import_function("COLLECT", collect, "the name of a group, or None")
 
     def by_function(update: dict[str, Any], parsed: ParsedUpdate) -> str | None:
         if is_urgent(parsed):

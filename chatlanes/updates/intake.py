@@ -96,7 +96,7 @@ class AppendChannel:
 
 
 def rating_of(settings: Settings) -> RateOf | None:
-    """The function that gives an update its rate (rates.py); None without USER_RATE. Raises UserRateError."""
+    """The function that gives an update its rate (rates.py); None without USER_RATE. Raises ImportPathError."""
     if settings.user_rate is None:
         return None
     from chatlanes.updates.rates import rating  # other bots do not import it
@@ -112,8 +112,8 @@ class Intake:
     ) -> None:
         """`own_name`: the bot's username in lower case, None if it is not known.
 
-        Raises OrderByError, CollectError, ControlError and UserRateError for an invalid ORDER_BY, COLLECT, CONTROL or
-        USER_RATE_BY, ServerUnfit for a server that does not support lanes, and RedisError when Redis does not answer.
+        Raises ImportPathError for an invalid ORDER_BY, COLLECT, CONTROL or USER_RATE_BY, ServerUnfit for a server that
+        does not support lanes, and RedisError when Redis does not answer.
         """
         check_order_by(settings.order_by)
         self._group_of = grouping(settings)

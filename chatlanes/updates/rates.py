@@ -11,7 +11,7 @@ from typing import Any
 from celery_lanes.protocol import Rate
 from chatlanes.settings import Settings
 from chatlanes.settings.checks import RATE_BYS
-from chatlanes.settings.imports import ImportPathError, import_function
+from chatlanes.settings.imports import import_function
 from chatlanes.updates.parsing import ParsedUpdate
 from chatlanes.updates.routing import NEW_MESSAGES, by_chat, by_user, is_urgent, name_by
 
@@ -27,12 +27,8 @@ OF_PEOPLE = NEW_MESSAGES | {
 MOST_KEY_BYTES = 200
 
 
-class UserRateError(ImportPathError):
-    """USER_RATE_BY names a function that cannot be loaded. No update can be appended until the setting is corrected."""
-
-
 def rating(settings: Settings, user_rate: str) -> Callable[[dict[str, Any], ParsedUpdate], Rate | None]:
-    """The function that gives an update its rate, or None. Raises UserRateError. A function of the user's own raises
+    """The function that gives an update its rate, or None. Raises ImportPathError. A function of the user's own raises
     KeysError if it fails.
     """
     most, _, seconds = user_rate.partition("/")
@@ -64,7 +60,7 @@ BUILT_IN: dict[str, RateKey] = dict(zip(RATE_BYS, (_user, _chat), strict=True))
 
 @cache
 def _custom(by: str) -> RateKey:
-    function = import_function("USER_RATE_BY", by, "a key, or None", UserRateError)
+    function = import_function("USER_RATE_BY", by, "a key, or None")
 
     def by_function(update: dict[str, Any], parsed: ParsedUpdate) -> str | None:
         what = f"a key of 1 to {MOST_KEY_BYTES} bytes without control characters"

@@ -20,10 +20,10 @@ import orjson
 from chatlanes.logs import Secrets
 from chatlanes.logs.errors import message_of
 from chatlanes.settings.checks import NO_CONTROL
-from chatlanes.settings.imports import ImportPathError, import_function
+from chatlanes.settings.imports import import_function
 from chatlanes.updates.parsing import ParsedUpdate, chat_of, kind_of, parse
 
-__all__ = ["KeysError", "OrderByError", "chat_of", "check_order_by", "is_express", "keys_of", "kind_of", "queue_of"]
+__all__ = ["KeysError", "chat_of", "check_order_by", "is_express", "keys_of", "kind_of", "queue_of"]
 
 log = logging.getLogger("chatlanes")
 
@@ -50,14 +50,6 @@ WHOLE_BOT = "bot"
 _NAME = re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,256}")
 
 
-class OrderByError(ImportPathError):
-    """ORDER_BY names a function that cannot be loaded. No update can be routed until the setting is corrected."""
-
-
-class ControlError(ImportPathError):
-    """CONTROL names a function that cannot be loaded. No update can be appended until the setting is corrected."""
-
-
 class KeysError(Exception):
     """The function that ORDER_BY or COLLECT names failed on this one update, or returned an invalid value."""
 
@@ -66,7 +58,7 @@ def keys_of(update: dict[str, Any], order_by: str = "chat", parsed: ParsedUpdate
     """The update's keys; the first one chooses its queue. An update without keys may run at any time.
 
     `parsed`: the same update, if it is already parsed. A built-in order never raises; a user's function may raise
-    OrderByError and KeysError.
+    ImportPathError and KeysError.
     """
     built_in = ORDERS.get(order_by)
     keys = _custom(order_by)(update) if built_in is None else built_in(parsed or parse(update))
@@ -119,7 +111,7 @@ def unknown() -> None:
 def controlling(control: str, own_name: Callable[[], str | None] = unknown) -> Stops | None:
     """The function that is true for updates that stop the run before them; None if CONTROL is `none`.
 
-    Raises ControlError. A function of the user that fails is logged, and its update stops nothing.
+    Raises ImportPathError. A function of the user that fails is logged, and its update stops nothing.
     """
     if control == NO_CONTROL:
         return None
@@ -142,7 +134,7 @@ def _is_command(
 
 @cache
 def _custom_control(control: str) -> Stops:
-    function = import_function("CONTROL", control, "true or false", ControlError)
+    function = import_function("CONTROL", control, "true or false")
 
     def by_function(update: dict[str, Any], parsed: ParsedUpdate) -> bool:
         try:
@@ -163,7 +155,7 @@ def is_urgent(parsed: ParsedUpdate) -> bool:
 
 
 def check_order_by(order_by: str) -> None:
-    """Call at start, so that an invalid ORDER_BY is found before the first update. Raises OrderByError."""
+    """Call at start, so that an invalid ORDER_BY is found before the first update. Raises ImportPathError."""
     if order_by not in ORDERS:
         _custom(order_by)
 
@@ -227,7 +219,7 @@ def _actors(parsed: ParsedUpdate) -> list[str]:
 
 @cache
 def _custom(order_by: str) -> Order:
-    function = import_function("ORDER_BY", order_by, "a list of keys", OrderByError)
+    function = import_function("ORDER_BY", order_by, "a list of keys")
 
     def by_function(update: dict[str, Any]) -> list[str]:
         with explained(f"{order_by} (ORDER_BY)"):

@@ -7,7 +7,7 @@ import pytest
 from chatlanes.bot import Bot
 from chatlanes.bot.context import Context
 from chatlanes.bot.loader import load_bot
-from chatlanes.settings.imports import BotImportError
+from chatlanes.settings.imports import ImportPathError
 
 
 def handle(ctx):
@@ -74,6 +74,6 @@ def test_plain_function_is_a_bot_without_hooks(load):
 
 
 def test_invalid_bot_is_refused_at_import(load):
-    with pytest.raises(BotImportError, match="importing bot_bad failed with TypeError") as caught:
+    with pytest.raises(ImportPathError, match="importing bot_bad failed with TypeError") as caught:
         load("bot_bad", "bot = Bot(None)")
     assert "handle=None cannot be called" in str(caught.value.__cause__)

@@ -10,7 +10,7 @@ import pytest
 from chatlanes.bot.context import Context
 from chatlanes.bot.loader import load_bot
 from chatlanes.settings import imports
-from chatlanes.settings.imports import BotImportError
+from chatlanes.settings.imports import ImportPathError
 from tests.support import ROOT
 
 
@@ -96,20 +96,20 @@ def test_builtin_function_is_accepted():
 )
 def test_object_that_cannot_handle_updates_is_refused(write, name, source, attribute, complaint):
     write(name, source)
-    with pytest.raises(BotImportError, match=complaint):
+    with pytest.raises(ImportPathError, match=complaint):
         load_bot(f"{name}:{attribute}")
 
 
 @pytest.mark.parametrize("module", ["no_such_bot", "no.such.bot", "tasks.no_such_bot"])
 def test_missing_module_is_named_with_its_search_path(write, module):
-    with pytest.raises(BotImportError) as caught:
+    with pytest.raises(ImportPathError) as caught:
         load_bot(f"{module}:handle")
     assert str(caught.value).startswith(f"BOT={module}:handle: there is no module {module} in {os.getcwd()}")
 
 
 @pytest.mark.parametrize("path", ["examples.echo", "examples.echo:", ":handle", ""])
 def test_invalid_import_path_is_refused(path):
-    with pytest.raises(BotImportError, match="is not an import path: write module:attribute"):
+    with pytest.raises(ImportPathError, match="is not an import path: write module:attribute"):
         load_bot(path)
 
 
@@ -123,7 +123,7 @@ def test_invalid_import_path_is_refused(path):
 )
 def test_error_inside_the_module_keeps_its_traceback(write, name, source, sentence, line):
     write(name, source)
-    with pytest.raises(BotImportError, match=sentence) as caught:
+    with pytest.raises(ImportPathError, match=sentence) as caught:
         load_bot(f"{name}:handle")
     assert line in "".join(traceback.format_exception(caught.value))
 
@@ -134,7 +134,7 @@ def test_the_package_of_a_missing_framework_is_named(write, monkeypatch, module,
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if "site-packages" not in path])
     write(f"bot_{module}", f"import {module}")
-    with pytest.raises(BotImportError, match=f"needs the module {module}, .*; install the package {package} or fix"):
+    with pytest.raises(ImportPathError, match=f"needs the module {module}, .*; install the package {package} or fix"):
         load_bot(f"bot_{module}:bot")
 
 
@@ -145,10 +145,10 @@ def test_async_bot_is_refused_with_gevent(write):
 from gevent import monkey
 monkey.patch_all()
 from chatlanes.bot.loader import load_bot
-from chatlanes.settings.imports import BotImportError
+from chatlanes.settings.imports import ImportPathError
 try:
     load_bot("bot_green:handle")
-except BotImportError as error:
+except ImportPathError as error:
     print(error)
 """
     env = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -24,10 +24,10 @@ from chatlanes.bot.schedules import (
     Due,
     Missed,
     Schedule,
-    ScheduleError,
     ScheduleRecord,
     due,
 )
+from chatlanes.settings.imports import ImportPathError
 from chatlanes.telegram.client import BotApi
 
 
@@ -47,7 +47,7 @@ def loaded(monkeypatch: pytest.MonkeyPatch, value: Any) -> dict[str, Schedule]:
 
 
 def refused(monkeypatch: pytest.MonkeyPatch, value: Any) -> str:
-    with pytest.raises(ScheduleError) as caught:
+    with pytest.raises(ImportPathError) as caught:
         loaded(monkeypatch, value)
     assert "\n" not in str(caught.value)
     return str(caught.value).removeprefix("SCHEDULES=scheduled_bot:schedules")

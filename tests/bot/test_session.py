@@ -36,7 +36,7 @@ from chatlanes.bot.session import (
 )
 from chatlanes.bot.stored import Stored, TooMuchStagedError, UnsafeKeyError
 from chatlanes.settings import load
-from chatlanes.settings.imports import BotImportError
+from chatlanes.settings.imports import ImportPathError
 from chatlanes.tasks import update as updates
 from chatlanes.tasks.bots import Bots
 from chatlanes.telegram.flood.parking import Parking, ParkUpdate
@@ -394,7 +394,7 @@ shopper = Bot(remember, session="user")
 def test_unprotected_session_is_refused_at_start() -> None:
     path = f"{__name__}:shopper"
     Bots.load(load({"BOT_TOKEN": "1:T", "BOT": path, "ORDER_BY": "chat+user"}, env_file=None))
-    with pytest.raises(BotImportError, match=rf"BOT={path}: session='user' does not work with ORDER_BY=chat, .*\.$"):
+    with pytest.raises(ImportPathError, match=rf"BOT={path}: session='user' does not work with ORDER_BY=chat, .*\.$"):
         Bots.load(load({"BOT_TOKEN": "1:T", "BOT": path}, env_file=None))
 
 

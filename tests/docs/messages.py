@@ -29,21 +29,18 @@ RELAYS = {"_bad": 1, "_refuse": 0, "_tell": 0, "_warn": 0, "count": 0, "exit": -
 #: Exceptions whose text ends a command, or is logged.
 ENDING = {
     "AddError",
-    "BotImportError",
     "BotStartError",
     "CannotListenError",
     "CommandError",
     "DirectoryTakenError",
-    "FilterError",
     "FloodedError",
     "GaveUpError",
+    "ImportPathError",
     "Misconfigured",
     "NotOpenedError",
-    "OrderByError",
     "PollConflictError",
     "OutboxFullError",
     "PortInUseError",
-    "ScheduleError",
     "SendError",
     "ServerFailedError",
     "ServerUnfit",
@@ -58,7 +55,6 @@ ENDING = {
     "UnknownScheduleError",
     "UpdateTimeoutError",
     "UsageError",
-    "error",  # a class that chatlanes/settings/imports.py is given
 }
 #: Functions and constants whose texts are messages: those that a log line or an error takes whole.
 SENTENCES: dict[str, set[str]] = {

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from chatlanes.poller.filter import Filter, FilterError
+from chatlanes.poller.filter import Filter
 from chatlanes.settings import load
+from chatlanes.settings.imports import ImportPathError
 from chatlanes.updates.parsing import CutUpdate
 from tests.poller.test_offset import MALFORMED, update
 
@@ -105,5 +106,5 @@ def test_update_on_which_the_filter_fails_is_accepted(
     ],
 )
 def test_filter_that_cannot_be_loaded_is_reported_at_start(path: str, sentence: str) -> None:
-    with pytest.raises(FilterError, match=sentence):
+    with pytest.raises(ImportPathError, match=sentence):
         filter_of(FILTER=path)

@@ -16,9 +16,9 @@ from celery_lanes.embedded_server import Server
 from celery_lanes.protocol import connect
 from chatlanes.poller import run
 from chatlanes.poller.bot_api import TokenRefusedError
-from chatlanes.poller.filter import FilterError
 from chatlanes.poller.leader_election import LEADER
 from chatlanes.settings import Settings, SettingsError, load
+from chatlanes.settings.imports import ImportPathError
 from chatlanes_sandbox.simulator import Simulator
 from tests.poller.lanes import drain, lane, writes_held_up
 from tests.support.bot_api import BOT_ID, TOKEN, message
@@ -279,7 +279,7 @@ def test_async_source_works_without_a_running_loop(settings: Settings, redis_url
 def test_invalid_argument_is_refused_at_once(settings: Settings) -> None:
     with pytest.raises(SettingsError, match="BOT_TOKEN is not set"):
         run(load({}, env_file=None))
-    with pytest.raises(FilterError, match="FILTER=no_such:function"):
+    with pytest.raises(ImportPathError, match="FILTER=no_such:function"):
         run(settings.model_copy(update={"filter": "no_such:function"}))
     with pytest.raises(TypeError, match="call your generator function"):
         run(settings, source=endless)  # type: ignore[arg-type]

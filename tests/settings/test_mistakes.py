@@ -7,7 +7,7 @@ import pytest
 
 from chatlanes.settings import SettingsError, load, settings_warnings
 from chatlanes.settings.bot_files import bots_in, likely_path
-from chatlanes.settings.imports import BotImportError, import_object
+from chatlanes.settings.imports import ImportPathError, import_object
 from chatlanes.settings.spelling import CHECKED, misspelled
 from chatlanes.settings.table import rows
 
@@ -108,8 +108,8 @@ def test_a_misspelled_name_of_the_bot_is_corrected(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "mybot", raising=False)
-    with pytest.raises(BotImportError) as caught:
-        import_object("BOT", path, BotImportError)
+    with pytest.raises(ImportPathError) as caught:
+        import_object("BOT", path)
     assert likely in str(caught.value)
     sys.modules.pop("mybot", None)
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 
 from celery_lanes.protocol import Group
+from chatlanes.settings.imports import ImportPathError
 from chatlanes.updates import KeysError, parse
-from chatlanes.updates.collecting import CollectError, grouping
+from chatlanes.updates.collecting import grouping
 from tests.updates.test_intake import settings_of
 from tests.updates.test_routing import UPDATES
 
@@ -207,7 +208,7 @@ def test_a_name_is_a_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_async_function_is_found_at_start() -> None:
-    with pytest.raises(CollectError, match="is an async function; name one that returns the name of a group"):
+    with pytest.raises(ImportPathError, match="is an async function; name one that returns the name of a group"):
         grouping(settings_of("redis://unused", COLLECT=f"{__name__}:later"))
 
 
@@ -218,5 +219,5 @@ def test_a_function_that_raises_is_named() -> None:
 
 @pytest.mark.parametrize("path", ["no_such_module:name", f"{__name__}:missing", f"{__name__}:ANN"])
 def test_a_function_that_cannot_be_loaded_is_found_at_start(path: str) -> None:
-    with pytest.raises(CollectError, match=f"COLLECT={path}"):
+    with pytest.raises(ImportPathError, match=f"COLLECT={path}"):
         grouping(settings_of("redis://unused", COLLECT=path))

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from chatlanes.settings import Settings, SettingsError, load
+from chatlanes.settings.imports import ImportPathError
 from chatlanes.updates.parsing import parse
-from chatlanes.updates.routing import ControlError, OwnName, controlling, unknown
+from chatlanes.updates.routing import OwnName, controlling, unknown
 from tests.settings.test_settings import TOKEN
 
 
@@ -104,9 +105,9 @@ def test_an_update_for_which_the_function_fails_stops_nothing(caplog: pytest.Log
 
 
 def test_a_function_that_cannot_be_used_is_refused() -> None:
-    with pytest.raises(ControlError, match="is an async function; name one that returns true or false"):
+    with pytest.raises(ImportPathError, match="is an async function; name one that returns true or false"):
         controlling(f"{HERE}:coroutine")
-    with pytest.raises(ControlError, match=f"CONTROL={HERE}:nothing"):
+    with pytest.raises(ImportPathError, match=f"CONTROL={HERE}:nothing"):
         controlling(f"{HERE}:nothing")
 
 

@@ -19,9 +19,9 @@ from celery_lanes.errors import ServerUnfit
 from celery_lanes.protocol import Appended, Durable, connect, durable, keys
 from celery_lanes.protocol.envelope import unpack
 from chatlanes.settings import Settings, SettingsError, load
+from chatlanes.settings.imports import ImportPathError
 from chatlanes.updates.intake import TASK, Intake
 from chatlanes.updates.parsing import read
-from chatlanes.updates.routing import OrderByError
 from tests.conftest import DEBIAN_REDIS
 from tests.support.waiting_server import believe
 
@@ -344,7 +344,7 @@ def test_update_with_invalid_keys_is_buried(client: Redis, any_server: Server, n
     "path", ["tests.updates.test_intake:nothing", "no_such_module:keys", "tests.updates.test_intake:BOT_ID"]
 )
 def test_unusable_order_is_reported_at_start(redis_url: str, path: str) -> None:
-    with pytest.raises(OrderByError, match=f"ORDER_BY={path}"):
+    with pytest.raises(ImportPathError, match=f"ORDER_BY={path}"):
         Intake.connect(settings_of(redis_url, ORDER_BY=path))
 
 

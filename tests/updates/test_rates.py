@@ -9,9 +9,10 @@ import pytest
 
 from celery_lanes.protocol import Rate
 from chatlanes.settings import Settings, SettingsError, load
+from chatlanes.settings.imports import ImportPathError
 from chatlanes.updates.intake import rating_of
 from chatlanes.updates.parsing import KINDS, parse
-from chatlanes.updates.rates import OF_PEOPLE, UserRateError
+from chatlanes.updates.rates import OF_PEOPLE
 from chatlanes.updates.routing import KeysError
 from tests.settings.test_settings import TOKEN
 from tests.updates.test_intake import BOT_ID, connected, message
@@ -110,9 +111,9 @@ def test_an_update_for_which_the_function_fails_is_buried(redis_url: str) -> Non
 
 
 def test_a_function_that_cannot_be_used_is_refused() -> None:
-    with pytest.raises(UserRateError, match="is an async function; name one that returns a key, or None"):
+    with pytest.raises(ImportPathError, match="is an async function; name one that returns a key, or None"):
         rate({}, USER_RATE_BY=f"{HERE}:coroutine")
-    with pytest.raises(UserRateError, match=f"USER_RATE_BY={HERE}:nothing"):
+    with pytest.raises(ImportPathError, match=f"USER_RATE_BY={HERE}:nothing"):
         rate({}, USER_RATE_BY=f"{HERE}:nothing")
 
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chatlanes.settings.imports import ImportPathError
 from chatlanes.updates.parsing import KINDS, parse
 from chatlanes.updates.routing import (
     ORDERS,
     KeysError,
-    OrderByError,
     chat_of,
     check_order_by,
     is_express,
@@ -303,6 +303,7 @@ def test_custom_function_is_imported_once(own):
     own("own_order", "print('imported')\ndef keys(update): return ['shop:é', 'shop:é', str(update['n'])]")
     code = """
 import json
+from chatlanes.settings.imports import ImportPathError
 from chatlanes.updates.routing import keys_of
 for n in range(3):
     print(json.dumps(keys_of({"n": n}, "own_order:keys")))
@@ -385,7 +386,7 @@ def test_a_custom_key_is_a_plain_text(own):
 
 def test_a_custom_async_function_is_found_at_start(own):
     own("own_hostile", HOSTILE_FUNCTIONS)
-    with pytest.raises(OrderByError, match="is an async function; name one that returns a list of keys"):
+    with pytest.raises(ImportPathError, match="is an async function; name one that returns a list of keys"):
         check_order_by("own_hostile:later")
 
 
@@ -399,7 +400,7 @@ def test_a_custom_async_function_is_found_at_start(own):
     ],
 )
 def test_missing_custom_function_is_found_at_start(path, complaint):
-    with pytest.raises(OrderByError, match=complaint):
+    with pytest.raises(ImportPathError, match=complaint):
         check_order_by(path)
 
 

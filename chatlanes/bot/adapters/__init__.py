@@ -27,7 +27,7 @@ ADAPTERS = {
 
 @contextmanager
 def importing(api: BotApi, label: str) -> Iterator[None]:
-    """Wraps the import of a bot's module. Raises BotImportError if the module starts polling."""
+    """Wraps the import of a bot's module. Raises ImportPathError if the module starts polling."""
     imports.point_telebot(api)
     with imports.bots_made_here(api), imports.sqlite_in_coroutines(), polling.refused(label):
         yield
@@ -35,7 +35,7 @@ def importing(api: BotApi, label: str) -> Iterator[None]:
 
 def adapted(found: Any, api: BotApi, label: str) -> Bot | None:
     """A Bot for a framework's object, or for a tuple that contains one; None if its framework is not supported. Raises
-    BotImportError.
+    ImportPathError.
     """
     for part in _parts(found):
         if adapter := _adapter_of(part):

@@ -40,7 +40,7 @@ from chatlanes.bot.adapters.errors import (
 from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
 from chatlanes.bot.coroutines import AsyncHandler, Steps
-from chatlanes.settings.imports import BotImportError
+from chatlanes.settings.imports import ImportPathError
 from chatlanes.telegram.client import BotApi
 
 #: A placeholder in the format that aiogram checks; only used to test whether a bot can be imported.
@@ -55,7 +55,7 @@ bot_here: ContextVar[aiogram.Bot | None] = ContextVar("bot", default=None)
 
 
 def bot_of(found: Any, api: BotApi, label: str) -> Bot:
-    """A Bot for the dispatcher. Raises BotImportError."""
+    """A Bot for the dispatcher. Raises ImportPathError."""
     dispatcher, bot = _parts(found, api, label)
     storage_json.register_objects(
         "aiogram",
@@ -119,7 +119,7 @@ def _parts(found: Any, api: BotApi, label: str) -> tuple[Dispatcher, AiogramBot]
     dispatchers = [part for part in parts if isinstance(part, Dispatcher)]
     bots = [part for part in parts if isinstance(part, AiogramBot)]
     if len(dispatchers) != 1 or len(bots) > 1:
-        raise BotImportError(f"{label} must name a Dispatcher, or a tuple (dp, bot); a Bot alone has no handlers.")
+        raise ImportPathError(f"{label} must name a Dispatcher, or a tuple (dp, bot); a Bot alone has no handlers.")
     bot = bots[0] if bots else AiogramBot(api.token or _NO_TOKEN)
     if bots:
         check_token(bot.token, api, label)

@@ -48,7 +48,7 @@ _own_download = asyncio_helper.download_file
 
 
 def bot_of(found: AsyncTeleBot, api: BotApi, label: str) -> Bot:
-    """A Bot for the telebot. Raises BotImportError if its token differs from BOT_TOKEN."""
+    """A Bot for the telebot. Raises ImportPathError if its token differs from BOT_TOKEN."""
     check(found, api, label)
     served[found.token] = api
     asyncio_helper._process_request, asyncio_helper.download_file = _process_request, _download

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 from celery_lanes.errors import Interrupted
-from chatlanes.settings.imports import BotImportError
+from chatlanes.settings.imports import ImportPathError
 from chatlanes.telegram.client import BotApi
 
 T = TypeVar("T")
@@ -63,9 +63,9 @@ def note_failure(error: Exception) -> None:
 
 
 def check_token(token: str, api: BotApi, label: str) -> None:
-    """Raises BotImportError if the bot's token differs from BOT_TOKEN. Without a BOT_TOKEN any token is accepted."""
+    """Raises ImportPathError if the bot's token differs from BOT_TOKEN. Without a BOT_TOKEN any token is accepted."""
     if not (api.has_token("") or api.has_token(token)):
-        raise BotImportError(
+        raise ImportPathError(
             f"{label} was created with another token than that of its settings: use the same for both, as in "
             'os.environ["BOT_TOKEN"]; for an added bot, name a function or an aiogram Dispatcher, which have no token.'
         )

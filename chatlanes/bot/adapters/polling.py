@@ -28,7 +28,7 @@ from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
 from chatlanes.bot.adapters.errors import having
 from chatlanes.bot.adapters.imports import importing_bot, on_import
 from chatlanes.settings.bot_files import likely_path
-from chatlanes.settings.imports import BotImportError, explained
+from chatlanes.settings.imports import ImportPathError, explained
 
 log = logging.getLogger(__name__)
 
@@ -96,14 +96,14 @@ def expected(polling: Polling) -> AbstractContextManager[None]:
 
 @contextmanager
 def refused(label: str) -> Iterator[None]:
-    """Wraps the import of a bot. Raises BotImportError if it starts polling."""
+    """Wraps the import of a bot. Raises ImportPathError if it starts polling."""
     for name in REPLACED:
         on_import(name, _switch_off)
     try:
         with having(importing_bot, True):
             yield
     except PollingRefused as found:
-        raise BotImportError(
+        raise ImportPathError(
             f"{label}: its module starts polling while it is imported ({found}), which would never end. Here, updates "
             'come through the lanes: put that line under `if __name__ == "__main__":`.'
         ) from None
@@ -211,20 +211,20 @@ def stop(bot: Any) -> None:
 
 
 def run_file(setting: str, path: str) -> Any:
-    """Run the file as Python runs a script, until it polls; returns what it polls with. Raises BotImportError."""
+    """Run the file as Python runs a script, until it polls; returns what it polls with. Raises ImportPathError."""
     file = Path(path).resolve()
     if not file.is_file():
-        raise BotImportError(f"{setting}={path}: there is no file {file}; start in the directory that holds it.")
+        raise ImportPathError(f"{setting}={path}: there is no file {file}; start in the directory that holds it.")
     sys.path.insert(0, str(file.parent))
     spec = spec_from_file_location("__main__", file)
     assert spec is not None  # noqa: S101  for a path that ends in .py
     assert spec.loader is not None  # noqa: S101  likewise
     # Kept: stored data names the classes of the script by this module.
     sys.modules["__main__"] = module = module_from_spec(spec)
-    with explained(setting, path, f"running {file.name}", BotImportError):
+    with explained(setting, path, f"running {file.name}"):
         found = until_polling(partial(spec.loader.exec_module, module))
     if found is None:
-        raise BotImportError(
+        raise ImportPathError(
             f"{setting}={path} ended without polling; name what handles its updates: {likely_path(path)}."
         )
     return found
@@ -232,12 +232,12 @@ def run_file(setting: str, path: str) -> Any:
 
 @contextmanager
 def command_line(label: str, arguments: str) -> Iterator[None]:
-    """Wraps a bot's code. Raises BotImportError if it would end this process, as argparse does."""
+    """Wraps a bot's code. Raises ImportPathError if it would end this process, as argparse does."""
     own, sys.argv = sys.argv, [label.partition("=")[2].partition(":")[0], *shlex.split(arguments)]
     try:
         yield
     except SystemExit as ended:
-        raise BotImportError(
+        raise ImportPathError(
             f"{label} ended itself with SystemExit({ended.code}); its command line is the setting BOT_ARGS."
         ) from None
     finally:

@@ -51,7 +51,7 @@ _own_download = apihelper.download_file
 
 
 def bot_of(found: Any, api: BotApi, label: str) -> Bot:
-    """A Bot for the telebot. Raises BotImportError if its token differs from BOT_TOKEN."""
+    """A Bot for the telebot. Raises ImportPathError if its token differs from BOT_TOKEN."""
     check(found, api, label)
     _take_over(found.token, api)
     return_none_for_lists(found)
@@ -75,7 +75,7 @@ def bot_of(found: Any, api: BotApi, label: str) -> Bot:
 
 
 def check(found: Any, api: BotApi, label: str) -> None:
-    """Raises BotImportError if the token differs from BOT_TOKEN. Warns of options that are ignored."""
+    """Raises ImportPathError if the token differs from BOT_TOKEN. Warns of options that are ignored."""
     check_token(found.token, api, label)
     if api.has_token(""):  # without a token the bot is only checked
         return

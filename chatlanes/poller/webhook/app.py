@@ -98,8 +98,8 @@ def webhook(app: ASGIApp, settings: Settings) -> ASGIApp:
     """An ASGI app that receives updates, and passes all other requests to `app`: the webhook in a web server of yours.
 
     It answers POST requests to the path of WEBHOOK_URL as `chatlanes webhook` does. For Starlette and FastAPI it is a
-    middleware: `app.add_middleware(webhook, settings=load())`. Raises SettingsError, OrderByError, CollectError,
-    FilterError.
+    middleware: `app.add_middleware(webhook, settings=load())`. Raises SettingsError and
+    ImportPathError.
     """
     for bot in settings.served:
         check(bot)

@@ -108,7 +108,7 @@ def delete_webhook(bot: str | None, drop_pending: bool) -> None:
 
 
 def receive(settings: Settings, stop: Stop, *, workers: int, descriptor: int | None) -> int:
-    """Raises OrderByError and CollectError."""
+    """Raises ImportPathError."""
     try:
         if descriptor is not None:
             return _serve(settings, stop, inherited(descriptor, stop))
@@ -122,7 +122,7 @@ def receive(settings: Settings, stop: Stop, *, workers: int, descriptor: int | N
 
 
 def _begin(settings: Settings, stop: Stop, workers: int) -> int:
-    """Raises SettingsError, CannotListenError, OrderByError, CollectError, FilterError, ServerUnfit."""
+    """Raises SettingsError, CannotListenError, ImportPathError, ServerUnfit."""
     for bot in settings.served:
         check(bot)
     paths = [path_of(bot) for bot in settings.served]

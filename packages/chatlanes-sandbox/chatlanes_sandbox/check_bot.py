@@ -9,7 +9,7 @@ import sys
 from chatlanes.bot.loader import load_bot
 from chatlanes.logs.errors import traceback_of
 from chatlanes.logs.redaction import Secrets
-from chatlanes.settings.imports import BotImportError
+from chatlanes.settings.imports import ImportPathError
 from chatlanes.settings.reading import variables
 from chatlanes.telegram.client import BotApi
 
@@ -18,7 +18,7 @@ def main() -> None:
     try:
         arguments = variables("BOT_ARGS").get("BOT_ARGS", "")
         load_bot(sys.argv[1], api=BotApi(os.environ["BOT_API_URL"], ""), arguments=arguments)
-    except BotImportError as error:
+    except ImportPathError as error:
         if error.__cause__ is not None:
             print(traceback_of(error.__cause__, Secrets()), file=sys.stderr)  # noqa: T201 - its whole purpose
         sys.exit(str(error))

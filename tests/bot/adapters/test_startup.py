@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chatlanes.bot.loader import load_bot
-from chatlanes.settings.imports import BotImportError
+from chatlanes.settings.imports import ImportPathError
 from tests.bot.adapters.test_matrix import texts
 from tests.pipeline.conftest import MakePipeline
 from tests.support.pipeline import TOKEN, chats_of, message, one_chat_each
@@ -131,7 +131,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_script_without_a_bot_is_refused(here: Path, code: str | None, sentence: str) -> None:
     if code is not None:
         Path("mybot.py").write_text(code)
-    with pytest.raises(BotImportError) as refused:
+    with pytest.raises(ImportPathError) as refused:
         load_bot("mybot.py")
     assert sentence in str(refused.value)
 
@@ -194,7 +194,7 @@ def test_polling_at_import_is_refused_with_its_line(call: str, tmp_path: Path, m
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
     name = f"polls_by_{call}"
     Path(f"{name}.py").write_text(MODULES[call])
-    with pytest.raises(BotImportError) as refused:
+    with pytest.raises(ImportPathError) as refused:
         load_bot(f"{name}:bot")
     place = f"{call} in {tmp_path / name}.py, line 5"
     assert f"BOT={name}:bot: its module starts polling while it is imported ({place})" in str(refused.value)

@@ -49,7 +49,7 @@ from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
 from chatlanes.bot.coroutines import AsyncHandler, Steps
 from chatlanes.bot.event_loop import blocking_executor
-from chatlanes.settings.imports import BotImportError
+from chatlanes.settings.imports import ImportPathError
 from chatlanes.telegram.client import BotApi
 
 Callback = Callable[[Any, Any], Coroutine[Any, Any, Any]]
@@ -63,9 +63,9 @@ bot_here: ContextVar[telegram.Bot | None] = ContextVar("bot", default=None)
 
 
 def bot_of(found: Any, api: BotApi, label: str) -> Bot:
-    """A Bot for the application. Raises BotImportError if it is not an Application, or has another token."""
+    """A Bot for the application. Raises ImportPathError if it is not an Application, or has another token."""
     if not isinstance(found, Application):
-        raise BotImportError(f"{label} must name an Application; a {type(found).__name__} has no handlers.")
+        raise ImportPathError(f"{label} must name an Application; a {type(found).__name__} has no handlers.")
     check_token(found.bot.token, api, label)
     # Replaces a private attribute: only the builder accepts a request, and this application is built already.
     found.bot._request = (found.bot._request[0], BridgedRequest(api, found.bot))
