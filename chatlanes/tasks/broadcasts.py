@@ -40,13 +40,13 @@ def feed_broadcast(self: lanes.LaneTask, of: str) -> None:
     its waiting updates, it is cancelled.
     """
     delivery = delivery_of(self.request, app.lanes)
+    if delivery is None:
+        raise LookupError(f"broadcast {of} cannot be fed here: it has no lane")
     served = bots().of(of)
     settings = served.settings if served else bots().removed(of)
     if settings is None:
         end_unserved(of, delivery)
         return
-    if delivery is None:
-        raise ValueError(f"broadcast {of} cannot be fed here: it has no lane")
     id_ = of.partition(":")[2]
     try:
         feeder = Feeder(app.lanes.store, settings)

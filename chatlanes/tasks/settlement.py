@@ -144,14 +144,14 @@ def _is_small(error: Exception, secrets: Secrets) -> bool:
     return len(shown) <= LONGEST_SHOWN and secrets.cut(shown) == shown
 
 
-def end_unserved(message_id: str, delivery: lanes.Delivery | None) -> None:
+def end_unserved(message_id: str, delivery: lanes.Delivery) -> None:
     """Park an update of a bot whose token this worker does not have: no other bot may run it, and it must not be lost.
 
     It stays first in its lanes until a worker that serves its bot fetches it. Only if the bot was removed with its
     waiting updates (`lanes bots remove --drop`), the update is settled unrun.
     """
     why, is_removed = bots().unserved(message_id)
-    if is_removed and delivery is not None:
+    if is_removed:
         commit(delivery, skipped=True)
         logger.info("%s: not run: its bot was removed, with its waiting updates", message_id)
         return
@@ -161,7 +161,5 @@ def end_unserved(message_id: str, delivery: lanes.Delivery | None) -> None:
         error = UnknownBotError(
             f"{message_id} belongs to a bot whose token this worker does not have; it waits for a worker that has it"
         )
-    if delivery is None:
-        raise error
     logger.error("%s", error)
     park(delivery, UNKNOWN_BOT_AGAIN_AFTER_S, error)

@@ -95,20 +95,22 @@ class UpdateTask(lanes.LaneTask):
 
 @app.task(name=TASK, bind=True, base=UpdateTask, max_retries=None)
 def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
-    """Run the bot on one update, as Telegram sent it."""
+    """Run the bot on one update, as Telegram sent it. Raises LookupError for one that did not come through a lane."""
     request = self.request
     delivery = delivery_of(request, app.lanes)
+    if delivery is None:
+        raise LookupError(
+            "an update runs in its lane: let the poller or the webhook receiver append it; in a test, call the handler "
+            "with Context(update, api)"
+        )
     served = bots().of(request.id)
     if served is None:
         end_unserved(request.id, delivery)
         return
     try:
-        if delivery is None:
-            run_without_lane(request, served, content)
-        else:
-            run_in_lane(request, served, content, delivery)
+        run_in_lane(request, served, content, delivery)
     except SoftTimeLimitExceeded as late:
-        if delivery is not None and delivery.is_cut_off:
+        if delivery.is_cut_off:
             raise lanes.RedisAway("Redis was away until UPDATE_TIMEOUT") from late
         # The soft limit interrupted this module, not the handler. Celery acknowledges a task that raised, unless it
         # raised Reject.
@@ -117,47 +119,20 @@ def update(self: lanes.LaneTask, content: dict[str, Any]) -> None:
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """One run of a bot, which the steps pass on. `handler`: the function to call instead of the bot."""
+    """One run of a bot, which the steps pass on. `handler`: the function to call instead of the bot. `started_s`: by
+    `time.monotonic()`. `writes` are stored with those of the context when the update is settled.
+    """
 
     request: Any
     served: ServedBot
     ctx: Context
+    delivery: lanes.Delivery
+    parking: Parking
     handler: Callable[[Context], object] | None = None
     limits: Limits | None = None
     error: Exception | None = None
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class LaneRun(Run):
-    """A run with a lease. `writes` are stored with those of the context when the update is settled. `started_s`: by
-    `time.monotonic()`.
-    """
-
-    delivery: lanes.Delivery
-    parking: Parking
     started_s: float = field(default_factory=monotonic)
     writes: list[Write] = field(default_factory=list)
-
-
-def run_without_lane(request: Any, served: ServedBot, content: dict[str, Any]) -> None:
-    """A task that was called directly, or from an ordinary queue. It cannot be parked, and Celery handles its error."""
-    ctx = Context(
-        content,
-        Calls(served.api),
-        deadline_s=deadline_of(served),
-        session_plan=served.session_plan,
-        stream_first=served.settings.stream_first,
-        timer_plan=served.timer_plan,
-    )
-    run = Run(request, served, ctx)
-    with about(lambda: Ids(request.id, ctx.chat_id, 1)), traces.here().running(request, ctx, None, ending_of):
-        if ctx.deadline_s is not None:
-            run.limits = limits_of(run, evict=lambda: None)
-        call_handler(run)
-        report_timeout(run)
-        report_error(run)
-        if run.error is not None:
-            raise fit_for_celery(run.error, secrets()) from None
 
 
 def run_in_lane(request: Any, served: ServedBot, content: dict[str, Any], delivery: lanes.Delivery) -> None:
@@ -165,7 +140,7 @@ def run_in_lane(request: Any, served: ServedBot, content: dict[str, Any], delive
     parking = Parking()
     attempt = delivery.attempt + delivery.died
     ctx = context_of(content, served, delivery, parking, attempt)
-    run = LaneRun(request, served, ctx, delivery=delivery, parking=parking)
+    run = Run(request, served, ctx, delivery, parking)
     with (
         about(lambda: Ids(delivery.id, ctx.chat_id, attempt)),
         traces.here().running(request, ctx, delivery, ending_of) as span,
@@ -224,7 +199,7 @@ def deadline_of(served: ServedBot) -> float | None:
 # -- the steps of a run, in their order. One that returns an outcome has settled the update.
 
 
-def skip(run: LaneRun) -> str | None:
+def skip(run: Run) -> str | None:
     """The settings say not to run this update. Raises the same as `commit`."""
     reason = reason_to_skip(run.served, run.ctx, run.delivery)
     if reason is None or run.delivery.is_stopped:
@@ -234,7 +209,7 @@ def skip(run: LaneRun) -> str | None:
     return "skipped"
 
 
-def collect_late(run: LaneRun) -> None:
+def collect_late(run: Run) -> None:
     """Late messages of the same sender that follow become part of this run (MAX_AGE_ACTION=collect)."""
     if not run.ctx.is_late or run.served.settings.max_age_action != "collect":
         return
@@ -245,13 +220,13 @@ def collect_late(run: LaneRun) -> None:
         raise Ignore(f"the lease of {run.delivery.id} was lost before its handler began") from lost
 
 
-def note_late(run: LaneRun) -> None:
+def note_late(run: Run) -> None:
     """A run after a crash has the same `ctx.is_late`, so its handler makes the same calls."""
     if run.ctx.is_late:
         lateness().note(run.delivery)
 
 
-def move(run: LaneRun) -> str | None:
+def move(run: Run) -> str | None:
     """A timer of a group that has become a supergroup is settled, and set again for the new chat. Raises the same as
     `commit`.
     """
@@ -267,7 +242,7 @@ def move(run: LaneRun) -> str | None:
     return "moved"
 
 
-def find_recipient(run: LaneRun) -> None:
+def find_recipient(run: Run) -> None:
     """A recipient of a broadcast gets the broadcast's call, and a call of the outbox is made."""
     if run.ctx.kind == broadcasts.KIND:
         run.handler = Recipient(run.served, run.ctx.update, run.delivery, run.writes)
@@ -277,7 +252,7 @@ def find_recipient(run: LaneRun) -> None:
         run.handler = Sending(run.served, run.ctx.update, run.delivery, run.writes)
 
 
-def take_answer(run: LaneRun) -> None:
+def take_answer(run: Run) -> None:
     """An answer to the open question of its lane continues the handler that has asked; an update of CONTROL closes the
     question.
     """
@@ -289,19 +264,19 @@ def take_answer(run: LaneRun) -> None:
         questions.take(run)
 
 
-def stop(run: LaneRun) -> None:
+def stop(run: Run) -> None:
     """A stopped update: in place of the bot, nothing is called. What its run had streamed is marked before."""
     if run.delivery.is_stopped and run.handler is None:
         run.handler = lambda _: None
 
 
-def answer_limited(run: LaneRun) -> None:
+def answer_limited(run: Run) -> None:
     """The first update over USER_RATE (USER_RATE_OVER=answer): `on_limited` is called in place of the bot."""
     if run.delivery.is_marked and run.handler is None:
         run.handler = run.served.limited
 
 
-def limit(run: LaneRun) -> None:
+def limit(run: Run) -> None:
     """UPDATE_TIMEOUT, enforced as far as this pool allows."""
     if run.ctx.deadline_s is not None:
         limits = limits_of(run, lambda: evict(app, limits, run.request, run.served, run.ctx, run.delivery))
@@ -330,7 +305,7 @@ def typing_of(run: Run) -> AbstractContextManager[None]:
     return TypingAction(run.ctx.api, action).shown() if action else NO_LIMITS
 
 
-def check_lease(run: LaneRun) -> None:
+def check_lease(run: Run) -> None:
     """Raises Retry if a newer update has interrupted the run, and Ignore if its lease was lost."""
     delivery = run.delivery
     if delivery.is_interrupted:
@@ -341,13 +316,13 @@ def check_lease(run: LaneRun) -> None:
         )
 
 
-def wait_for_start(run: LaneRun) -> None:
+def wait_for_start(run: Run) -> None:
     """The bot could not start in this process: the update is parked."""
     if isinstance(run.error, BotStartError):
         park(run.delivery, START_AGAIN_AFTER_S, fit_for_celery(run.error, secrets()))
 
 
-def wait_for_redis(run: LaneRun) -> None:
+def wait_for_redis(run: Run) -> None:
     """Raises RedisAway if a Redis outage ended the run, even if the bot swallowed or replaced it.
 
     Only our own clients raise RedisAway. An error from the bot's own Redis client is an ordinary failure.
@@ -360,7 +335,7 @@ def wait_for_redis(run: LaneRun) -> None:
         raise run.parking.outage
 
 
-def wait_for_answer(run: LaneRun) -> str | None:
+def wait_for_answer(run: Run) -> str | None:
     """The handler has asked a question."""
     if "new_question" not in run.ctx.__dict__:
         return None
@@ -376,7 +351,7 @@ def report_timeout(run: Run) -> None:
         call_hook(run.served.bot.on_timeout, hook_context(run, "timeout"))
 
 
-def wait_for_flood(run: LaneRun) -> None:
+def wait_for_flood(run: Run) -> None:
     """Flood control has parked the update."""
     if run.parking.is_wanted:
         park(run.delivery, run.parking.delay_s(), FloodWait(run.parking.reason))
@@ -387,19 +362,19 @@ def report_error(run: Run) -> None:
         call_hook(run.served.bot.on_error, hook_context(run, "error"), run.error)
 
 
-def end_recipient(run: LaneRun) -> None:
+def end_recipient(run: Run) -> None:
     """A recipient of a broadcast is not buried."""
     if run.error is not None and isinstance(run.handler, Recipient):
         run.handler.end_after(run.error)
 
 
-def retry_or_bury(run: LaneRun) -> None:
+def retry_or_bury(run: Run) -> None:
     """Raises the same as `fail`."""
     if run.error is not None:
         fail(run.served, run.delivery, run.error, secrets())
 
 
-def settle(run: LaneRun) -> str | None:
+def settle(run: Run) -> str | None:
     """Write the handler's stored data, and settle its update, in one step. Without such writes, Celery's
     acknowledgement settles the update.
     """
@@ -412,7 +387,7 @@ def settle(run: LaneRun) -> str | None:
     return "stopped"
 
 
-STEPS: tuple[Callable[[LaneRun], str | None], ...] = (
+STEPS: tuple[Callable[[Run], str | None], ...] = (
     skip,
     collect_late,
     note_late,
@@ -452,7 +427,7 @@ def hook_context(run: Run, hook: str) -> Context:
     series of their own.
     """
     ctx = run.ctx
-    if not isinstance(run, LaneRun) or not isinstance(ctx.api, Calls):
+    if not isinstance(ctx.api, Calls):
         return ctx
     return replace(ctx, api=ctx.api.in_series(f"{hook}{run.delivery.attempt}/"))
 

@@ -101,7 +101,7 @@ def run(ctx: Context, handle: Callable[[Context], Any]) -> None:
 
 
 def settle(ctx: Context) -> None:
-    run = updates.LaneRun(None, None, ctx, delivery=delivery_of(ctx), parking=Parking())  # type: ignore[arg-type]
+    run = updates.Run(None, None, ctx, delivery_of(ctx), Parking())  # type: ignore[arg-type]
     updates.settle(run)
 
 

@@ -2,7 +2,7 @@
 
 A call that an earlier run of this update made is not repeated; it returns the recorded outcome. Nothing is sent if
 another worker may run the update: LeaseLost is raised instead. Read-only calls and chat actions are fenced but not
-journaled. A run without a lane has no journal, and makes every call.
+journaled. The hook of an evicted run has no journal, and makes every call.
 
 Calls that begin while the run is open belong to it, and have ended when its update is settled. A later call, of a task
 that outlives its handler, belongs to no update: it is sent directly, at most once, and is lost if its process ends. It
@@ -120,7 +120,7 @@ class Calls:
         gate: RunGate | None = None,
         life: Lifecycle | None = None,
     ) -> None:
-        """Without a journal and a gate: those of a task without a lane, which are not limited."""
+        """Without a journal and a gate: those of the hook of an evicted run, which are not limited."""
         self.api, self.journal, self.gate, self.life = api, journal, gate, life or Lifecycle()
 
     def call(self, method: str, /, *, uncertain: Uncertain | None = None, **params: Any) -> Any:
@@ -180,7 +180,7 @@ class Calls:
         return Calls(self.api, self.journal.reserved(), self.gate, self.life)
 
     def cut_off(self, outage: RedisAway) -> NoReturn:
-        """Call when Redis does not answer. Raises ParkUpdate; in a hook, or without a lane, the outage."""
+        """Call when Redis does not answer. Raises ParkUpdate; in a hook, the outage."""
         if self.gate is None:
             raise outage
         self.gate.cut_off(outage)

@@ -1,7 +1,7 @@
 """The gate that every call of a bot passes before it is sent: Gate per bot, RunGate per run, Passage per call.
 
 A call that is not held was neither paused nor over a limit at that moment, by Redis' clock. A held call waits, parks
-its update, or fails with TooManyRequests. The calls of a task without a lane are not limited.
+its update, or fails with TooManyRequests. The calls of the hook of an evicted run are not limited.
 
 A wait in place ends early when the worker stops or the lease is lost, except in a prefork child, which learns of
 neither and waits at most FLOOD_WAIT. Waits in place count towards UPDATE_TIMEOUT; a wait that would exceed it is parked
