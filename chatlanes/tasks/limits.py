@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -54,40 +53,23 @@ CALLER = "chatlanes.tasks.update"
 ALARMS = Alarms()
 
 
-class Enforcer(Enum):
-    """The component that can end a handler at its limit."""
-
-    CELERY = "its process can be killed"
-    GEVENT = "its greenlet can be interrupted"
-    NONE = "its thread cannot be interrupted"
-
-
-def enforcer_here(*, forks: bool) -> Enforcer:
-    if forks:
-        return Enforcer.CELERY
-    return Enforcer.GEVENT if in_greenlets() else Enforcer.NONE
-
-
 class Limits:
-    """UPDATE_TIMEOUT of one run. `report` is called at the soft limit of a thread, whose handler keeps running; `evict`
-    at the hard limit.
+    """UPDATE_TIMEOUT of one run in a greenlet or a thread; Celery itself ends one in a process. `report` is called at
+    the soft limit of a thread, whose handler keeps running; `evict` at the hard limit.
     """
 
-    def __init__(self, limit_s: float, enforcer: Enforcer, report: Callable[[], None], evict: Callable[[], None]):
+    def __init__(self, limit_s: float, report: Callable[[], None], evict: Callable[[], None]):
         self.is_reported = False
         self.is_evicted = False
         self._limit_s = limit_s
-        self._enforcer = enforcer
         self._report = report
         self._evict = evict
-        self._thread = threading.get_ident()
+        self._thread = None if in_greenlets() else threading.get_ident()  # None: a greenlet, which can be interrupted
 
     @contextmanager
     def limited(self) -> Iterator[None]:
         """Enforces the limits around the handler. When it exits, `is_reported` and `is_evicted` are final."""
-        if self._enforcer is Enforcer.CELERY:
-            yield
-        elif self._enforcer is Enforcer.GEVENT:
+        if self._thread is None:
             evicting = ALARMS.on(self._limit_s + HARD_LIMIT_AFTER_S + GREENLET_GRACE_S, _as_here(self._evict))
             try:
                 with _interrupted_after(self._limit_s):
@@ -105,7 +87,7 @@ class Limits:
 
     def where(self) -> str:
         """The handler's current stack. Empty for a greenlet."""
-        frame = sys._current_frames().get(self._thread) if self._enforcer is Enforcer.NONE else None
+        frame = sys._current_frames().get(self._thread) if self._thread is not None else None
         return stack_of(frame) if frame else ""
 
 

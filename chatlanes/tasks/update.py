@@ -39,7 +39,7 @@ from chatlanes.tasks import broadcasts
 from chatlanes.tasks.app import app
 from chatlanes.tasks.bots import ServedBot, bots, call_hook
 from chatlanes.tasks.broadcasts import Recipient
-from chatlanes.tasks.limits import Limits, SlowRuns, enforcer_here, evict, take_back
+from chatlanes.tasks.limits import Limits, SlowRuns, evict, take_back
 from chatlanes.tasks.settings import secrets
 from chatlanes.tasks.settlement import commit, end_unserved, ending_of, fail, fit_for_celery, interrupted, park
 from chatlanes.telegram.flood import FloodWait, Parking, ParkUpdate, RunGate
@@ -277,10 +277,17 @@ def answer_limited(run: Run) -> None:
 
 
 def limit(run: Run) -> None:
-    """UPDATE_TIMEOUT, enforced as far as this pool allows."""
-    if run.ctx.deadline_s is not None:
-        limits = limits_of(run, lambda: evict(app, limits, run.request, run.served, run.ctx, run.delivery))
-        run.limits = limits
+    """UPDATE_TIMEOUT, enforced as far as this pool allows. A process of a pool that forks is ended by Celery."""
+    limit_s = run.served.settings.update_timeout
+    if limit_s is None or app.lanes.in_flight.forks:
+        return
+
+    def report() -> None:
+        if not run.ctx.interrupted:
+            call_hook(run.served.bot.on_timeout, hook_context(run, "timeout"))
+
+    limits = Limits(limit_s, report, lambda: evict(app, limits, run.request, run.served, run.ctx, run.delivery))
+    run.limits = limits
 
 
 def call_handler(run: Run) -> None:
@@ -409,17 +416,6 @@ STEPS: tuple[Callable[[Run], str | None], ...] = (
     retry_or_bury,
     settle,
 )
-
-
-def limits_of(run: Run, evict: Callable[[], None]) -> Limits:
-    limit_s = run.served.settings.update_timeout
-    assert limit_s is not None, "only a run with a deadline is limited"  # noqa: S101
-
-    def report() -> None:
-        if not run.ctx.interrupted:
-            call_hook(run.served.bot.on_timeout, hook_context(run, "timeout"))
-
-    return Limits(limit_s, enforcer_here(forks=app.lanes.in_flight.forks), report, evict)
 
 
 def hook_context(run: Run, hook: str) -> Context:

@@ -32,7 +32,7 @@ from chatlanes.settings import Settings, load
 from chatlanes.tasks import bots as served_bots
 from chatlanes.tasks import limits, settlement, update
 from chatlanes.tasks.bots import Bots, ServedBot
-from chatlanes.tasks.limits import Enforcer, Limits
+from chatlanes.tasks.limits import Limits
 from chatlanes.tasks.settlement import decide
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.flood import Gate, RunGate
@@ -377,7 +377,7 @@ def evict(delivery: Delivery, redis_url: str, reports: EvictionReports) -> Conte
         LaneCalls(ours.api, delivery, "repeat", lambda: RunGate(ours.gate, delivery, None)),
         delivery.attempt,
     )
-    within = Limits(1, Enforcer.NONE, report=lambda: None, evict=lambda: None)
+    within = Limits(1, report=lambda: None, evict=lambda: None)
     limits.evict(Celery("test", set_as_current=False), within, None, ours, ctx, delivery)
     AckFlusher(delivery.lanes.in_flight, Store(connect(redis_url))).flush()
     return ctx
