@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
-from celery.exceptions import Ignore
 from celery.utils.log import get_task_logger
 from redis.exceptions import RedisError
 
@@ -92,12 +91,9 @@ def _check_answers(ctx: Context) -> None:
 
 
 def _keep_answer(run: AskingRun, question: Question) -> None:
-    """The text of a button stays the answer: with a later message it would be none. Raises Ignore."""
+    """The text of a button stays the answer: with a later message it would be none. Raises LeaseLost."""
     if question.buttons:
-        try:
-            run.delivery.close_group()
-        except lanes.LeaseLost as lost:
-            raise Ignore(f"the lease of {run.delivery.id} was lost before its handler began") from lost
+        run.delivery.close_group()
 
 
 def _continue(run: AskingRun, question: Question, meaning: Meaning) -> None:
@@ -157,12 +153,9 @@ def opened(run: AskingRun) -> list[Write]:
 
 
 def _seen(run: AskingRun, question: Question) -> dict[str, Any]:
-    """What the handler may have read before it asked; empty values are left out. Raises Ignore if the lease is lost."""
+    """What the handler may have read before it asked; empty values are left out. Raises LeaseLost."""
     ctx, former = run.ctx, run.ctx.question
-    try:
-        calls = [[call.method, call.result] for call in ctx.previous_calls]
-    except lanes.LeaseLost as lost:
-        raise Ignore(f"the lease of {run.delivery.id} was lost") from lost
+    calls = [[call.method, call.result] for call in ctx.previous_calls]
     before = [] if former is None else [former.seen_before(n) or [] for n in range(len(former.answers))]
     previous = [*before, calls]
     seen = {
@@ -176,12 +169,9 @@ def _seen(run: AskingRun, question: Question) -> dict[str, Any]:
 
 
 def _open_question(run: AskingRun) -> tuple[Question | None, str]:
-    """The open question of the run's first lane, and this lane. Raises Ignore if the lease was lost, and RedisAway."""
+    """The open question of the run's first lane, and this lane. Raises LeaseLost and RedisAway."""
     note = run.delivery.note
-    try:
-        found = run.delivery.read([_key(run, note)] if note else [])
-    except lanes.LeaseLost as lost:
-        raise Ignore(f"the lease of {run.delivery.id} was lost") from lost
+    found = run.delivery.read([_key(run, note)] if note else [])
     lane = found.lanes[0] if found.lanes else ""
     if not note or not found.values[0]:
         return None, lane

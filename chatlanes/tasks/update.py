@@ -136,7 +136,9 @@ class Run:
 
 
 def run_in_lane(request: Any, served: ServedBot, content: dict[str, Any], delivery: lanes.Delivery) -> None:
-    """Take the steps, until one has settled the update or raises: Celery reads the exception (settlement.py)."""
+    """Take the steps, until one has settled the update or raises: Celery reads the exception (settlement.py). Raises
+    Ignore if a step finds that the lease was lost: another worker runs the update.
+    """
     parking = Parking()
     attempt = delivery.attempt + delivery.died
     ctx = context_of(content, served, delivery, parking, attempt)
@@ -145,10 +147,15 @@ def run_in_lane(request: Any, served: ServedBot, content: dict[str, Any], delive
         about(lambda: Ids(delivery.id, ctx.chat_id, attempt)),
         traces.here().running(request, ctx, delivery, ending_of) as span,
     ):
-        for step in STEPS:
-            if outcome := step(run):
-                span.set(outcome=outcome)
-                return
+        try:
+            for step in STEPS:
+                if outcome := step(run):
+                    span.set(outcome=outcome)
+                    return
+        except lanes.LeaseLost as lost:
+            if lost is run.error:  # the handler's own error, with which the update was buried
+                raise
+            raise Ignore(f"the lease of {delivery.id} was lost outside of its handler") from lost
 
 
 def context_of(
@@ -213,11 +220,8 @@ def collect_late(run: Run) -> None:
     """Late messages of the same sender that follow become part of this run (MAX_AGE_ACTION=collect)."""
     if not run.ctx.is_late or run.served.settings.max_age_action != "collect":
         return
-    try:
-        if lateness().collect(run.served, run.ctx, run.delivery):
-            run.ctx = context_of(run.ctx.updates[0], run.served, run.delivery, run.parking, run.ctx.attempt)
-    except lanes.LeaseLost as lost:
-        raise Ignore(f"the lease of {run.delivery.id} was lost before its handler began") from lost
+    if lateness().collect(run.served, run.ctx, run.delivery):
+        run.ctx = context_of(run.ctx.updates[0], run.served, run.delivery, run.parking, run.ctx.attempt)
 
 
 def note_late(run: Run) -> None:
@@ -227,14 +231,11 @@ def note_late(run: Run) -> None:
 
 
 def move(run: Run) -> str | None:
-    """A timer of a group that has become a supergroup is settled, and set again for the new chat. Raises the same as
-    `commit`.
+    """A timer of a group that has become a supergroup is settled, and set again for the new chat. Raises LeaseLost, and
+    the same as `commit`.
     """
     delivery = run.delivery
-    try:
-        write = set_again(run.ctx.update, delivery, run.ctx.timer_plan)
-    except lanes.LeaseLost as lost:
-        raise Ignore(f"the lease of {delivery.id} was lost before its handler began") from lost
+    write = set_again(run.ctx.update, delivery, run.ctx.timer_plan)
     if write is None:
         return None
     commit(delivery, [write])
