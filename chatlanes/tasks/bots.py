@@ -27,6 +27,7 @@ from chatlanes.settings import Settings, SettingsError
 from chatlanes.settings.bots import AddedBot
 from chatlanes.settings.checks import NO_COLLECT
 from chatlanes.settings.imports import ImportPathError
+from chatlanes.tasks import lateness
 from chatlanes.tasks.settings import settings
 from chatlanes.telegram.client import BotApi
 from chatlanes.telegram.flood import Gate, Rates
@@ -191,8 +192,6 @@ def _load(settings: Settings, beside: BotApi | None = None) -> ServedBot:
         schedules=load_schedules(settings.schedules, settings.name_of("schedules"), bot) if settings.schedules else {},
     )
     if settings.max_age is not None:
-        from chatlanes.tasks import lateness  # other bots do not import it
-
         lateness.check(served)
     return served
 

@@ -1,6 +1,6 @@
-"""The tasks of broadcasts: one run of a feeder, and the run of one recipient.
+"""The tasks of broadcasts: one run of a feeder, and the run of one recipient; and the run of a call of the outbox.
 
-A recipient's result is written in the step that settles its message. A call that was begun by a run that died is not
+A result is written in the step that settles its message. A recipient's call that was begun by a run that died is not
 made again: its recipient is counted as uncertain. A recipient that was buried and replayed after the broadcast has
 ended has a result already, which its new one replaces.
 """
@@ -22,6 +22,8 @@ from chatlanes.bot.calls.run_calls import Calls
 from chatlanes.bot.context import Context
 from chatlanes.bot.loader import load_bot
 from chatlanes.broadcasts import FEED_TASK, Broadcasts, Call, Feeder, Reason, detail_of, feed_again, keys, reason_of
+from chatlanes.outbox import KIND as OUTBOX
+from chatlanes.outbox import State, ending
 from chatlanes.tasks.app import app
 from chatlanes.tasks.bots import ServedBot, bots, call_hook
 from chatlanes.tasks.settings import secrets
@@ -170,3 +172,28 @@ _calls: dict[str, Call] = {}
 def handler_of(path: str, served: ServedBot) -> Bot:
     """The function that a broadcast runs for each recipient. Raises ImportPathError."""
     return load_bot(path, "--handler", served.api)
+
+
+_STATES = {Reason.SENT: State.SENT, Reason.UNCERTAIN: State.UNCERTAIN}
+
+
+class Sending:
+    """The run of a call of the outbox, called in place of the bot's handler. Adds to `writes` what records its result.
+
+    A call that Telegram refuses is over. One that fails in any other way is an ordinary failure of its message: it is
+    tried again, first in its lane, and finally buried, so an operator may replay it. A call that was begun by a run
+    that died follows UNCERTAIN_CALL.
+    """
+
+    def __init__(
+        self, served: ServedBot, content: dict[str, Any], delivery: lanes.Delivery, writes: list[Write]
+    ) -> None:
+        self._served, self._delivery, self._writes = served, delivery, writes
+        self._method, self._params = content[OUTBOX]["method"], content[OUTBOX]["params"]
+
+    def __call__(self, ctx: Context) -> None:
+        ended = run_once(self._served, ctx, lambda: ctx.call(self._method, **self._params))
+        if ended.reason is Reason.UNCERTAIN and ended.error and self._served.settings.uncertain_call == "repeat":
+            raise ended.error  # the next run repeats the call
+        state, id_, now_ms = _STATES.get(ended.reason, State.REFUSED), self._delivery.id, self._delivery.time_ms()
+        self._writes += ending(id_, now_ms, state, result=ended.result, error=ended.error, why=ended.detail)

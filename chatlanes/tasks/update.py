@@ -9,9 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
 from time import monotonic
-from types import ModuleType
 from typing import Any
 
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
@@ -34,14 +32,16 @@ from chatlanes.bot.stored import Stored
 from chatlanes.bot.timers import due_of, is_timer, set_again
 from chatlanes.logs import Ids, about
 from chatlanes.logs.errors import problem_of, traceback_of
+from chatlanes.outbox import KIND as OUTBOX
 from chatlanes.settings.checks import NO_CONTROL
-from chatlanes.tasks import broadcasts
+from chatlanes.tasks import broadcasts, lateness, questions
 from chatlanes.tasks.app import app
 from chatlanes.tasks.bots import ServedBot, bots, call_hook
-from chatlanes.tasks.broadcasts import Recipient
+from chatlanes.tasks.broadcasts import Recipient, Sending
 from chatlanes.tasks.limits import Limits, SlowRuns, evict, take_back
 from chatlanes.tasks.settings import secrets
 from chatlanes.tasks.settlement import commit, end_unserved, ending_of, fail, fit_for_celery, interrupted, park
+from chatlanes.tasks.typing_action import TypingAction, action_of
 from chatlanes.telegram.flood import FloodWait, Parking, ParkUpdate, RunGate
 from chatlanes.updates.parsing import QUESTION_DATA, read
 from chatlanes.updates.words import WORDS
@@ -57,8 +57,6 @@ START_AGAIN_AFTER_S = 3.0
 
 NO_LIMITS = nullcontext()
 
-#: The kind of a call of the outbox (outbox.py), whose module other runs do not import.
-OUTBOX = "send"
 #: How the ids of messages continue after the bot's id if their runs are not coroutines, whatever the bot is.
 IN_PLACE = (f"{broadcasts.KIND}:", f"{OUTBOX}:")
 
@@ -189,13 +187,8 @@ def context_of(
         interrupts=Interrupts(delivery) if delivery.listens or delivery.is_stopped else None,
         can_stop=served.settings.control != NO_CONTROL,
         default_mode=served.default_mode,
-        is_late=settings.max_age is not None and lateness().is_late_run(served, delivery, updates),
+        is_late=settings.max_age is not None and lateness.is_late_run(served, delivery, updates),
     )
-
-
-def lateness() -> ModuleType:
-    """For MAX_AGE; other bots do not import it."""
-    return import_module("chatlanes.tasks.lateness")
 
 
 def deadline_of(served: ServedBot) -> float | None:
@@ -220,14 +213,14 @@ def collect_late(run: Run) -> None:
     """Late messages of the same sender that follow become part of this run (MAX_AGE_ACTION=collect)."""
     if not run.ctx.is_late or run.served.settings.max_age_action != "collect":
         return
-    if lateness().collect(run.served, run.ctx, run.delivery):
+    if lateness.collect(run.served, run.ctx, run.delivery):
         run.ctx = context_of(run.ctx.updates[0], run.served, run.delivery, run.parking, run.ctx.attempt)
 
 
 def note_late(run: Run) -> None:
     """A run after a crash has the same `ctx.is_late`, so its handler makes the same calls."""
     if run.ctx.is_late:
-        lateness().note(run.delivery)
+        lateness.note(run.delivery)
 
 
 def move(run: Run) -> str | None:
@@ -248,8 +241,6 @@ def find_recipient(run: Run) -> None:
     if run.ctx.kind == broadcasts.KIND:
         run.handler = Recipient(run.served, run.ctx.update, run.delivery, run.writes)
     elif run.ctx.kind == OUTBOX:
-        from chatlanes.tasks.outbox import Sending
-
         run.handler = Sending(run.served, run.ctx.update, run.delivery, run.writes)
 
 
@@ -260,8 +251,6 @@ def take_answer(run: Run) -> None:
     if run.handler is not None or run.delivery.is_marked:  # a recipient, whatever CONTROL returns for it, or limited
         return
     if run.delivery.note or run.ctx.kind == "question_timeout" or run.ctx.data.startswith(QUESTION_DATA):
-        from chatlanes.tasks import questions  # a bot without questions does not import it
-
         questions.take(run)
 
 
@@ -307,8 +296,6 @@ def typing_of(run: Run) -> AbstractContextManager[None]:
     is_recipient = run.ctx.kind in (broadcasts.KIND, OUTBOX)
     if run.served.settings.typing == "off" or is_recipient or not isinstance(run.ctx.api, Calls):
         return NO_LIMITS
-    from chatlanes.tasks.typing_action import TypingAction, action_of  # other bots do not import it
-
     action = action_of(run.ctx.update)
     return TypingAction(run.ctx.api, action).shown() if action else NO_LIMITS
 
@@ -347,8 +334,6 @@ def wait_for_answer(run: Run) -> str | None:
     """The handler has asked a question."""
     if "new_question" not in run.ctx.__dict__:
         return None
-    from chatlanes.tasks import questions
-
     commit(run.delivery, questions.opened(run))
     return "asked"
 
@@ -465,7 +450,7 @@ def reason_to_skip(served: ServedBot, ctx: Context, delivery: lanes.Delivery) ->
         return "it is over USER_RATE, and the bot has no on_limited"
     if settings.stale == "skip" and ctx.is_stale and not ctx.data.startswith(QUESTION_DATA):
         return f"its {ctx.kind} is {ctx.age_s:.0f} s old, and Telegram no longer accepts an answer to it (STALE=skip)"
-    if ctx.is_late and settings.max_age_action == "skip" and lateness().is_waiting(ctx, delivery):
+    if ctx.is_late and settings.max_age_action == "skip" and lateness.is_waiting(ctx, delivery):
         return f"its {ctx.kind} is {ctx.age_s:.0f} s old (MAX_AGE)"
     if settings.timer_late == "skip" and is_timer(ctx.update) and ctx.attempt == 1 and not delivery.is_replayed:
         late_s = ctx.timer.late_s
