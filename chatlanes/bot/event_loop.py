@@ -326,7 +326,6 @@ class EventLoop:
         self._loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="bot"))
         self._jobs = LoopJobs(self._loop)
         self._inbox = Inbox(self._loop, lambda begun: begun.is_ended or begun.begin(self._loop))
-        self._is_ending = False
         self._thread = threading.Thread(target=self._run, name="event loop", daemon=True)
         self._thread.start()
 
@@ -365,12 +364,6 @@ class EventLoop:
         """Run the coroutine without waiting for it."""
         asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
-    def stop(self) -> None:
-        """Stop the loop. Tasks that still run are abandoned."""
-        self._is_ending = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CLEANUP_S)
-
     def _run_here(self, begun: Awaited, job: LoopJob, limit_s: float | None) -> Any:
         task = begun.begin(self._loop)
         if job.wait(task, limit_s):
@@ -399,14 +392,13 @@ class EventLoop:
 
     def _run(self) -> None:
         """Keep the loop running: if it ended, every chat of this process would wait indefinitely."""
-        while not self._is_ending:
+        while True:
             try:
                 self._loop.run_forever()
             except (SystemExit, KeyboardInterrupt) as error:  # asyncio re-raises these out of run_forever
                 log.warning("%r in a task of the bot: the event loop continues", error)
             else:
-                if not self._is_ending:
-                    log.warning("the bot stopped the event loop; it was restarted. To stop a worker, send it SIGTERM")
+                log.warning("the bot stopped the event loop; it was restarted. To stop a worker, send it SIGTERM")
 
 
 _loop: EventLoop | None = None
