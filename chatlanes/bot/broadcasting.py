@@ -22,33 +22,26 @@ from chatlanes.settings.imports import import_object
 MOST_RECIPIENTS = 1_000_000
 
 
-class Broadcasting:
-    """The broadcasts that one run of a handler starts."""
-
-    def __init__(self, settings: Settings, stored: Stored) -> None:
-        self._settings = settings
-        self._stored = stored
-
-    def start(
-        self,
-        to: Iterable[int] | Literal["sessions"],
-        method: str | None,
-        handler: str | None,
-        rate: float | None,
-        paid: bool,
-        params: dict[str, Any],
-    ) -> str:
-        """Store the broadcast, and stage its start. Returns its id."""
-        call = _call(method, handler, {**params, **({"allow_paid_broadcast": True} if paid and method else {})})
-        per_s = checked_rate(rate or self._settings.broadcast_rate, paid=paid)
-        bot_id = self._settings.bot_id
-        chats = self._stored.ask(lambda store: session_chats(store.client, bot_id)) if to == "sessions" else _chats(to)
-        if len(chats) > MOST_RECIPIENTS:
-            raise RecipientsError(f"a broadcast to {len(chats):,} chats: give at most {MOST_RECIPIENTS:,}")
-        id_ = f"{self._stored.message_id.partition(':')[2].replace(':', '-')}-{next(self._stored.numbers)}"
-        self._stored.ask(lambda store: Broadcasts(store.client, bot_id).store(id_, call, chats, per_s))
-        self._stored.stage_timer(feed_again(self._settings, id_, 0))
-        return id_
+def start_broadcast(
+    settings: Settings,
+    stored: Stored,
+    to: Iterable[int] | Literal["sessions"],
+    method: str | None,
+    handler: str | None,
+    rate: float | None,
+    paid: bool,
+    params: dict[str, Any],
+) -> str:
+    """Store the broadcast, and stage its start. Returns its id."""
+    call = _call(method, handler, {**params, **({"allow_paid_broadcast": True} if paid and method else {})})
+    per_s, bot_id = checked_rate(rate or settings.broadcast_rate, paid=paid), settings.bot_id
+    chats = stored.ask(lambda store: session_chats(store.client, bot_id)) if to == "sessions" else _chats(to)
+    if len(chats) > MOST_RECIPIENTS:
+        raise RecipientsError(f"a broadcast to {len(chats):,} chats: give at most {MOST_RECIPIENTS:,}")
+    id_ = f"{stored.message_id.partition(':')[2].replace(':', '-')}-{next(stored.numbers)}"
+    stored.ask(lambda store: Broadcasts(store.client, bot_id).store(id_, call, chats, per_s))
+    stored.stage_timer(feed_again(settings, id_, 0))
+    return id_
 
 
 def _chats(to: Iterable[int]) -> list[int]:

@@ -20,7 +20,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from chatlanes.bot.broadcasting import Broadcasting
 from chatlanes.bot.calls.once import Once
 from chatlanes.bot.calls.run_calls import Api, Phase
 from chatlanes.bot.interrupts import Interrupts, PreviousApiCall, Shield
@@ -83,7 +82,7 @@ class Context(Once, Shorthands):
 
     interrupts: Interrupts | None = None
 
-    broadcasting: Callable[[], Broadcasting] | None = None
+    broadcasting: Callable[..., str] | None = None
     can_stop: bool = False
 
     timer_plan: TimerPlan = DEFAULT_TIMER_PLAN
@@ -462,7 +461,7 @@ class Context(Once, Shorthands):
         """
         if self.broadcasting is None:
             raise LookupError("ctx.broadcast needs an update that came through a lane")
-        return self.broadcasting().start(to, method, handler, rate, paid, params)
+        return self.broadcasting(to, method, handler, rate, paid, params)
 
     @cached_property
     def _session(self) -> Session:

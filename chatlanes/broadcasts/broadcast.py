@@ -280,11 +280,10 @@ class Broadcasts:
         not_reached = {each.value for each in NOT_REACHED}
         yield from ((chat, *entry) for chat, entry in last.items() if entry[0] in not_reached)
 
-    def report(self, id_: str, to: TextIO, only: Sequence[str] = ()) -> int:
-        """Write the recipients that were not reached as CSV. Returns how many."""
+    def report(self, id_: str, to: TextIO, only: Sequence[str] = ()) -> None:
+        """Write the recipients that were not reached as CSV."""
         rows = [row for row in self.missed(id_) if not only or row[1] in only]
         csv.writer(to).writerows([("chat_id", "reason", "description"), *rows])
-        return len(rows)
 
     def result(self, id_: str, chat: int, reason: Reason, detail: str = "", *, is_counted: bool = False) -> list[Write]:
         """The writes that record how a recipient's part has ended. `is_counted`: the end of the broadcast has counted

@@ -23,7 +23,7 @@ from celery_lanes.worker.delivery import delivery_of
 from chatlanes import traces
 from chatlanes.bot import schedules
 from chatlanes.bot.bot import BotStartError, UpdateTimeoutError
-from chatlanes.bot.broadcasting import Broadcasting
+from chatlanes.bot.broadcasting import start_broadcast
 from chatlanes.bot.calls.run_calls import Calls, LaneCalls
 from chatlanes.bot.context import Context
 from chatlanes.bot.event_loop import EventLoop, event_loop
@@ -182,7 +182,7 @@ def context_of(
         fence=int(delivery.fence),
         updates=updates,
         stream_first=settings.stream_first,
-        broadcasting=partial(Broadcasting, settings, stored),
+        broadcasting=partial(start_broadcast, settings, stored),
         timer_plan=timer_plan,
         interrupts=Interrupts(delivery) if delivery.listens or delivery.is_stopped else None,
         can_stop=served.settings.control != NO_CONTROL,

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from chatlanes.bot.broadcasting import Broadcasting
+from chatlanes.bot.broadcasting import start_broadcast
 from chatlanes.bot.stored import Stored
 from chatlanes.broadcasts import RecipientsError
 from chatlanes.settings import Settings
@@ -32,14 +32,14 @@ def test_what_is_not_a_chat_id_is_named(chat: Any) -> None:
 )
 def test_what_would_fail_for_each_recipient_is_refused(method: str | None, handler: str | None, error: str) -> None:
     with pytest.raises((ValueError, ImportPathError), match=f"^{error}"):
-        broadcasting().start([7], method, handler, None, False, {})
+        start([7], method, handler, None, False, {})
 
 
-def broadcasting() -> Broadcasting:
-    return Broadcasting(Settings(bot_token="1:A", _env_file=None), cast("Stored", None))
+def start(*given: Any) -> str:
+    return start_broadcast(Settings(bot_token="1:A", _env_file=None), cast("Stored", None), *given)
 
 
 def refusal(to: Any) -> str:
     with pytest.raises(RecipientsError) as refused:
-        broadcasting().start(to, "sendMessage", None, None, False, {"text": "hi"})
+        start(to, "sendMessage", None, None, False, {"text": "hi"})
     return str(refused.value)
