@@ -72,19 +72,15 @@ def start_log(instance: Any, **_: Any) -> None:
         from chatlanes.logs.celery_log import say_all_in_json
 
         say_all_in_json(instance, settings())
-
-
-@signals.celeryd_init.connect(weak=False)
-def check_settings(**_: Any) -> None:
     warn_of_settings(settings())
 
 
 @signals.celeryd_init.connect(weak=False)
-def check_queues(options: dict[str, Any], **_: Any) -> None:
+def check_queues(instance: Any, options: dict[str, Any], **_: Any) -> None:
     """An unknown queue ends the worker with one sentence; Celery itself would print a traceback."""
-    requested = [name for option in ("queues", "exclude_queues") for name in maybe_list(options.get(option)) or ()]
-    sentence = unknown(requested, set(app.amqp.queues))
-    if sentence:
+    requested, excluded = (maybe_list(options.get(option)) or [] for option in ("queues", "exclude_queues"))
+    instance.requested_queues, instance.excluded_queues = frozenset(requested), frozenset(excluded)
+    if sentence := unknown([*requested, *excluded], set(app.amqp.queues)):
         give_up(settings(), sentence)
 
 
@@ -96,12 +92,6 @@ def log_leftovers(**_: Any) -> None:
         for each in groups.values():
             for sentence in left_behind(app.lanes.store.client, each):
                 logger.warning(sentence)
-
-
-@signals.celeryd_init.connect(weak=False)
-def remember_queues(instance: Any, options: dict[str, Any], **_: Any) -> None:
-    instance.excluded_queues = frozenset(options.get("exclude_queues") or ())
-    instance.requested_queues = frozenset(options.get("queues") or ())
 
 
 @signals.celeryd_after_setup.connect(weak=False)
