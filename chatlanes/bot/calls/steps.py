@@ -54,23 +54,33 @@ def step(
     place = _place(ctx, name, journal)
     known = {"key": f"{_id_of(ctx)}/{place.replace('step/', '', 1)}", "fence": ctx.fence}
     call = partial(function, *args, **kwargs, **_wanted(function, args, kwargs, known))
-    if journal is None or not isinstance(ctx.api, Calls):
-        return Unrecorded(name, call).result()
-    return Step(name, call, ctx.api, journal.at(place), uncertain).result()
+    return Step(name, call, ctx.api, journal and journal.at(place), uncertain).result()
 
 
-class Unrecorded:
-    """A step without a lane: its function is called in every run."""
+class Step:
+    """One step, at a place of its own in the journal: its name and number. Without a lane there is no journal, and its
+    function is called in every run.
+    """
 
-    def __init__(self, name: str, function: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        function: Callable[[], Any],
+        api: Api,
+        journal: CallJournal | None,
+        uncertain: Uncertain | None,
+    ) -> None:
         self.name, self.function = name, function
+        self._api, self._journal, self._uncertain = api, journal, uncertain
+        self._life = api.life if isinstance(api, Calls) else Lifecycle()
+        self._begun: JournaledCall | None = None
         self._span: traces.NoSpan = traces.NO_SPAN
 
     def result(self) -> Any:
         """The function's result, or in a coroutine an awaitable of it."""
         if is_in_coroutine():
             coroutine = self._soon()
-            self._expect_await(partial(has_begun, coroutine))
+            self._life.expect_await(f"ctx.step({self.name!r}, …)", partial(has_begun, coroutine))
             return coroutine
         if is_async(self.function):
             raise StepError(
@@ -79,11 +89,10 @@ class Unrecorded:
         with self._traced():
             return self._called()
 
-    def _expect_await(self, is_awaited: Callable[[], bool]) -> None:
-        """Without a run there is nothing to fail."""
-
     async def _soon(self) -> Any:
-        with self._traced():
+        with self._traced(), self._life.tracked():
+            if not is_async(self.function):
+                return await finished(blocking_executor().call(self._called))
             return await self._awaited()
 
     @contextmanager
@@ -92,15 +101,30 @@ class Unrecorded:
             yield
 
     def _called(self) -> Any:
-        with self._inside():
-            result = self.function()
+        if not self._begin():
+            return self._known()
+        try:
+            with self._inside():
+                result = self.function()
+        except Exception as error:
+            if self._begun is not None and _is_undone(error):
+                self._begun.undone()
+            raise
         return self._done(result)
 
     async def _awaited(self) -> Any:
-        if not is_async(self.function):
-            return await finished(blocking_executor().call(self._called))
-        with self._inside():
-            result = await self.function()
+        is_called = False
+        try:
+            if not await finished(blocking_executor().call(self._begin)):
+                return self._known()
+            is_called = True
+            with self._inside():
+                result = await self.function()
+        except BaseException as error:
+            # If it was cancelled during the begin, the function was certainly not called.
+            if self._begun is not None and (_is_undone(error) if is_called else self._begun.is_due):
+                await finished(blocking_executor().call(self._begun.undone))
+            raise
         return await finished(blocking_executor().call(partial(self._done, result)))
 
     @contextmanager
@@ -112,70 +136,10 @@ class Unrecorded:
         finally:
             IN_STEP.reset(token)
 
-    def _done(self, result: Any) -> Any:
-        """The result as a later run gets it."""
-        return json.loads(self._encoded(result))
-
-    def _encoded(self, result: Any) -> bytes:
-        try:
-            encoded = encode(result, f"result of step {self.name}")
-            check_keys(result, f"result of step {self.name}")
-        except SessionError as error:
-            raise StepError(f"{error}. The step is done, and later runs do not repeat it") from None
-        return encoded
-
-
-class Step(Unrecorded):
-    """A step of a run with a lane, at a place of its own in the journal: the name and the number of the step."""
-
-    def __init__(
-        self, name: str, function: Callable[[], Any], calls: Calls, journal: CallJournal, uncertain: Uncertain | None
-    ) -> None:
-        super().__init__(name, function)
-        self._calls, self._journal, self._uncertain = calls, journal, uncertain
-        self._begun: JournaledCall | None = None
-
-    @property
-    def _life(self) -> Lifecycle:
-        return self._calls.life
-
-    def _expect_await(self, is_awaited: Callable[[], bool]) -> None:
-        self._life.expect_await(f"ctx.step({self.name!r}, …)", is_awaited)
-
-    def _called(self) -> Any:
-        begun = self._begin()
-        if not begun.is_due:
-            return self._answer(begun)
-        try:
-            with self._inside():
-                result = self.function()
-        except Exception as error:
-            if _is_undone(error):
-                begun.undone()
-            raise
-        return self._done(result)
-
-    async def _awaited(self) -> Any:
-        with self._life.tracked():
-            if not is_async(self.function):
-                return await finished(blocking_executor().call(self._called))
-            is_called = False
-            try:
-                begun = await finished(blocking_executor().call(self._begin))
-                if not begun.is_due:
-                    return self._answer(begun)
-                is_called = True
-                with self._inside():
-                    result = await self.function()
-            except BaseException as error:
-                # If it was cancelled during the begin, the function was certainly not called.
-                if self._begun is not None and (_is_undone(error) if is_called else self._begun.is_due):
-                    await finished(blocking_executor().call(self._begun.undone))
-                raise
-            return await finished(blocking_executor().call(partial(self._done, result)))
-
-    def _begin(self) -> JournaledCall:
-        """Raises LeaseLost, and ParkUpdate if Redis is away; then the function is not called."""
+    def _begin(self) -> bool:
+        """True if the function is to be called. Raises LeaseLost, and ParkUpdate if Redis is away; then it is not."""
+        if self._journal is None:
+            return True
         if not self._life.is_open:
             raise LeaseLost(f"the handler has ended; step {self.name} was not called: await ctx.step in the handler")
         try:
@@ -184,22 +148,31 @@ class Step(Unrecorded):
             if begun.is_due:
                 begun.ensure()
         except RedisAway as outage:
-            self._calls.cut_off(outage)
-        return begun
+            assert isinstance(self._api, Calls), "they have the journal"  # noqa: S101
+            self._api.cut_off(outage)
+        return begun.is_due
 
     def _done(self, result: Any) -> Any:
-        """Record the result. If the process dies before this, the step is uncertain; after it, it is done."""
-        assert self._begun is not None, "it has begun"  # noqa: S101
+        """The result as a later run gets it. If the process dies before it is recorded, the step is uncertain; after
+        that, it is done.
+        """
         try:
-            encoded = self._encoded(result)
-        except StepError:
-            self._begun.done_with(b"")
-            raise
-        self._begun.done_with(encoded)
+            encoded = encode(result, f"result of step {self.name}")
+            check_keys(result, f"result of step {self.name}")
+        except SessionError as error:
+            self._record(b"")
+            raise StepError(f"{error}. The step is done, and later runs do not repeat it") from None
+        self._record(encoded)
         return json.loads(encoded)
 
-    def _answer(self, begun: JournaledCall) -> Any:
+    def _record(self, encoded: bytes) -> None:
+        if self._begun is not None:
+            self._begun.done_with(encoded)
+
+    def _known(self) -> Any:
         """The result that an earlier run recorded; None for a step that is skipped."""
+        begun = self._begun
+        assert begun is not None, "it has begun"  # noqa: S101
         if not (begun.is_skipped or begun.has_result):
             raise StepError(
                 f"step {self.name} was done by an earlier run, which could not store its result; it is not repeated"
