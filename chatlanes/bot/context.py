@@ -3,10 +3,9 @@
 Guarantees that the other updates of the same lanes wait while the handler runs, and that its session is written when
 the update is settled or not at all. Its repr contains no text of a user.
 
-The current context is for code that does not receive one, such as a framework's handlers. It is set in every thread,
-greenlet and coroutine that a handler runs in, but not in threads that the handler starts itself. Tasks that outlive a
-successful handler no longer have it; tasks that outlive a failed one, or one that has lost its lease, keep it, and
-their calls are refused.
+The current context is set in every thread, greenlet and coroutine that a handler runs in, but not in threads that the
+handler starts itself. Tasks that outlive a successful handler no longer have it; tasks that outlive a failed one, or
+one that has lost its lease, keep it, and their calls are refused.
 """
 
 from __future__ import annotations

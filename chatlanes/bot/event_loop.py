@@ -1,13 +1,12 @@
 """One asyncio event loop for all coroutines of this process, in its own thread.
 
-`run` returns when its coroutine has ended: with its result, its exception, or, if the caller is interrupted or the time
-limit is over, after it was cancelled. The caller blocks its own thread, or no thread if it is a job on the loop's
-thread. A forked child creates its own loop at its first call; gevent is not supported.
+`run` returns when its coroutine has ended: with its result, its exception, or after it was cancelled. The caller blocks
+its own thread, or no thread if it is a job. A forked child creates its own loop at its first call; gevent is not
+supported.
 
-A job is a task that only waits in coroutines. It is written as ordinary code and does not block the loop while it waits
-for a future, a sleep, or a blocking step, which runs on another thread. Each job runs in its own greenlet, with its own
-Celery stacks and context variables. A job must not hold a lock while it waits: the next job of the thread would block
-on it.
+A job is ordinary code that does not block the loop while it waits for a future, a sleep, or a blocking step, which runs
+on another thread. It runs in its own greenlet, with its own Celery stacks and context variables, and must not hold a
+lock while it waits: the next job of the thread would block on it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """INTERRUPT for a handler: whether its run was interrupted, the calls of interrupted runs, the shield, and arrivals.
 
-An interrupted run can change nothing: its next call raises Interrupted, and its session and its end have no
-effect. Between the begin and the end of a shield a run is not interrupted; an interruption waits for the end.
-
-The journal has no parameters of calls. In that of a run that may be interrupted, the name of a deletion is followed by
-its chat, or business connection, and the ids of its messages: the next run knows which messages are deleted.
+An interrupted run can change nothing: its next call raises Interrupted, and its session and its end have no effect. An
+interruption waits for the end of a shield. The journal has no parameters of calls, so the name of a deletion is
+followed by its chat, or business connection, and the ids of its messages: the next run knows which are deleted.
 """
 
 from __future__ import annotations

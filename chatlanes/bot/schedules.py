@@ -1,10 +1,9 @@
 """Schedules of a bot: functions that run at the times of cron expressions (SCHEDULES).
 
-Guarantees that a list with a wrong schedule is refused when it is loaded, with one sentence, so that no worker starts
-with it; and that occurrences strictly increase, even when the clocks of the zone change. As in Debian's cron, a time of
-day that is skipped in spring occurs at the end of the gap, and one that is repeated in autumn occurs once. An
-expression with `*` at the beginning of its minute or hour, or with seconds, follows the clock of the zone instead.
-Times are ms since 1970.
+Guarantees that a list with a wrong schedule is refused when it is loaded, and that occurrences strictly increase, even
+when the clocks of the zone change. As in Debian's cron, a time of day that is skipped in spring occurs at the end of
+the gap, and one that is repeated in autumn occurs once; an expression with `*` at the beginning of its minute or hour,
+or with seconds, follows the clock of the zone instead. Times are ms since 1970.
 """
 
 from __future__ import annotations

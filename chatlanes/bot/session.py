@@ -1,9 +1,8 @@
 """ctx.session: data that a bot stores per chat, or per user, topic or custom key.
 
 It is read at its first use and written once, with the settle of an update whose handler succeeded; an unchanged session
-is not written. An attempt that failed, was evicted or lost its lease writes nothing. A session that is accepted decodes
-to an equal one, except that tuples become lists. The built-in session keys are the keys of updates.routing, so an
-update ordered by its chat may store its chat's session.
+is not written. A session that is accepted decodes to an equal one, except that tuples become lists. The built-in keys
+are those of updates.routing, so an update ordered by its chat may store its chat's session.
 """
 
 from __future__ import annotations

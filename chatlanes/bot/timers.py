@@ -1,11 +1,10 @@
 """Timers of a bot: `ctx.later`, `ctx.cancel`, `ctx.timers` and `ctx.timer`.
 
 A timer is set or cancelled in the step that settles the update, or not at all. When it is due, it joins the end of the
-lanes of the update that set it, and the bot runs its `on_timer`. Only the clock of Redis decides.
+lanes of the update that set it. Only the clock of Redis decides.
 
 Both messages about a group that becomes a supergroup move its timers to the new chat, in the step that settles the
-message, and record its id. A timer of the old chat that had fired before, or is set after it, is found by this record
-when its run begins: instead, it is set again for the new chat, in the step that settles it.
+message, and record its id. A timer of the old chat that runs nevertheless finds this record, and is set again.
 """
 
 from __future__ import annotations

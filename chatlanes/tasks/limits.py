@@ -3,9 +3,6 @@
 A run either ends normally or is evicted, never both. With prefork, Celery raises in the handler at the soft limit and
 kills the child at the hard limit; a greenlet is interrupted here. A thread cannot be interrupted: the soft limit calls
 the bot's on_timeout hook, and the hard limit evicts the update. The handler itself keeps running, without effect.
-
-A warning names a place in a bot's code once per process. A thread looks at the runs that take long; the others only
-enter and leave a table.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Detects deployments that share a database by mistake: each process announces its bots and queues while it runs.
 
-A process refuses to start if it and a live process of other bots would receive each other's updates. Of deployments
-that start together, the one whose process announces itself first starts whole. Processes that share a bot are one
-deployment, whose settings may be changing; so are those that share a key of BOTS_KEY, if one of them has added bots
-only. Nothing is checked while Redis is unavailable; the conflict is then logged after Redis is back, and `lanes check`
-reports it.
+A process refuses to start if it and a live process of other bots would receive each other's updates; of deployments
+that start together, the one that announces itself first starts whole. Processes that share a bot are one deployment,
+and so are those that share a key of BOTS_KEY, if one of them has added bots only. Nothing is checked while Redis is
+unavailable; the conflict is then logged after Redis is back, and `lanes check` reports it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Decodes an update and parses it: its kind, its chat, its user, and whether Telegram still accepts an answer. Pure.
 
-Any JSON document is decoded, also where orjson and json cannot, whatever its depth and the length of its numbers. A
-value that is nested too deeply, or a number with too many digits, is replaced by a Cut, and the update that holds it
-becomes a CutUpdate. Raises ValueError for malformed JSON.
-
-Any JSON value gives a result: malformed parts count as absent, and unknown kinds are parsed like the known ones. An
-update younger than the lifetime of its kind, counted from its append, is never stale. The keys are chosen in routing.
+Any JSON document is decoded, whatever its depth and the length of its numbers: a value that is too deep or long is
+replaced by a Cut, and its update becomes a CutUpdate. Raises ValueError for malformed JSON. Any JSON value is parsed:
+malformed parts count as absent, and unknown kinds are parsed like the known ones. An update younger than the lifetime
+of its kind, counted from its append, is never stale.
 """
 
 import json

@@ -1,10 +1,9 @@
 """aiogram: `BOT=mybot:dp` names a Dispatcher, or a tuple (dp, bot).
 
-The dispatcher processes each update completely on this process's event loop; a returned method is executed, an error
-that no error handler handles fails the attempt, and states are stored with the update. A Dispatcher without a Bot gets
-one with BOT_TOKEN. Start-up and shutdown callbacks run once per process. With COLLECT it gets the newest update, with
-the texts of all, and handlers get all of them by name, as `updates` and `album`. Every call of the bot, with uploads,
-goes through the bridge; its original session still provides its middlewares and downloads files.
+Guarantees that each update is processed completely on this process's event loop, that an error that no error handler
+handles fails the attempt, and that states are stored with the update. Every call of the bot, with uploads, goes through
+the bridge; its original session still provides its middlewares and downloads files. A Dispatcher without a Bot gets one
+with BOT_TOKEN.
 """
 
 from __future__ import annotations

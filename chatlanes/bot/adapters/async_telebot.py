@@ -1,8 +1,8 @@
 """pyTelegramBotAPI: `BOT=mybot:bot` names an AsyncTeleBot.
 
-The guarantees are those of telebot.py; each update is handled completely on this process's event loop, update listeners
-included. It has no next-step handlers. `bot.user` is set before the first update, as when the bot polls. telebot has no
-setting for its sender here, so the functions of `asyncio_helper` that send and download are replaced, for all bots.
+The guarantees are those of telebot.py; updates are handled on this process's event loop. `bot.user` is set before the
+first update. telebot has no setting for its sender here, so the functions of `asyncio_helper` that send and download
+are replaced, for all bots.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Makes a framework's Bot API calls as calls of chatlanes: journaled, rate limited and fenced.
 
-The responses have Telegram's form. A call that a framework makes while it handles an update is a call of that
-update, with the guarantees of `ctx.call`; outside an update it is sent directly. Raises LeaseLost, ParkUpdate, and
-NetworkError, which each adapter converts to its framework's own error.
-
-A call that was skipped, or whose result was too long to store, returns None. A framework that cannot parse None gets
-NoResultError instead, and its method is wrapped in `none_without_result`.
+A call that a framework makes while it handles an update is a call of that update, with the guarantees of `ctx.call`;
+outside an update it is sent directly. Raises LeaseLost, ParkUpdate, and NetworkError, which each adapter converts. A
+call that was skipped, or whose result was too long to store, returns None; a framework that cannot parse None gets
+NoResultError instead (`none_without_result`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Changes to the frameworks and to SQLite while a bot is imported or its `main` runs, before it is adapted.
 
 A bot that is created there calls BOT_API_URL, unless it sets another address itself, and an application of
-python-telegram-bot has our job queue. A framework is changed when the bot imports it, before the bot can use it, or
-immediately if it is already imported; one that is never imported costs nothing.
+python-telegram-bot has our job queue. A framework that the bot never imports costs nothing.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Disables the frameworks' own polling and webhooks in bot processes, and runs a bot's program until it polls.
 
-A module that starts polling during its import is refused with the line that does it; polling that starts later, in a
-thread or a hook, is logged and does nothing; an `async def main()` waits where it would poll (loader.py). A program,
-that is a `main` without parameters or the file that BOT names, stops for good where it would poll: its polling call
-never returns, so that no `except:` calls it again and no `finally:` closes what the handlers use. It has a command line
-of its own (BOT_ARGS). None of them sets a webhook.
+A module that starts polling during its import is refused; polling that starts later, in a thread or a hook, is logged
+and does nothing; an `async def main()` waits where it would poll (loader.py). A program (a `main` without parameters,
+or a file) stops for good where it would poll: its call never returns, so that no `except:` calls it again and no
+`finally:` closes what handlers use. None of them sets a webhook.
 """
 
 from __future__ import annotations

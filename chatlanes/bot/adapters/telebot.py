@@ -1,9 +1,8 @@
 """pyTelegramBotAPI: `BOT=mybot:bot` names a TeleBot; for an AsyncTeleBot see async_telebot.py.
 
-Each update is handled completely on the thread that runs it; states and next steps are stored with it in Redis. The
-errors of handlers, which telebot itself would only log, go to the bot's exception handler, and one that it does not
-handle fails the attempt. Calls of a served bot, with uploads, and its downloads go through the bridge; those with other
-tokens are sent unchanged. The bot's polling and threads are not used. Ignored options are logged once, at start.
+Each update is handled completely on the thread that runs it; states and next steps are stored with it in Redis. An
+error that the bot's exception handler does not handle fails the attempt; telebot itself would only log it. Calls of a
+served bot and its downloads go through the bridge; those with other tokens are sent unchanged.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """TeleBot's states and next steps, stored with the update: written in the step that settles it, readable on any worker.
 
-The guarantees are those of storage.py: a failed attempt leaves them unchanged, and states of another chat are not
-accessible (UnsafeKeyError). They are JSON, under the key of the update's chat; with ORDER_BY=user or topic, per user or
-topic, because TeleBot reads next steps at every message, so they need a place in any case.
-
-A step (register_next_step_handler, register_for_reply) is stored by name, so it must be a function of a module, or a
-method of an object that a module holds; anything else is refused when it is registered. Arguments may be JSON values,
-messages and callback queries.
+The guarantees are those of storage.py. They are JSON, under the key of the update's chat; with ORDER_BY=user or topic,
+per user or topic, because TeleBot reads next steps at every message, so they need a place in any case. A step is stored
+by name: it must be a function of a module or a method of an object that a module holds, and is refused otherwise.
 """
 
 from __future__ import annotations

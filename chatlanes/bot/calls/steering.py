@@ -1,9 +1,8 @@
 """Newer updates of a chat, while a handler runs: ctx.arrivals takes them, ctx.mode chooses how they are handled.
 
 Guarantees of an update that was yielded (INTERRUPT=steer) that it is settled with this run and is in no other one, and
-that a later run of the handler gets it in the same place: between the same calls, steps, streams and questions.
-Updates that were not yielded form the next run. A mode holds for the updates that are appended after the run which
-chose it was settled, and a run which fails chooses none. It is stored for the first lane of the update.
+that a later run of the handler gets it in the same place: between the same calls, steps, streams and questions. A mode
+holds for updates that are appended after the run which chose it was settled; a run which fails chooses none.
 """
 
 from __future__ import annotations

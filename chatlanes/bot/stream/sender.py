@@ -1,9 +1,8 @@
 """The requests of one stream: when each is due, and how it is sent. Times are those of time.monotonic().
 
-Guarantees that a stream makes at most one request per interval in its chat, which the intermediate edits of all streams
-there, on all workers, share. An attempt never waits for flood control: one that is held is not sent, and is made again
-later with newer text; a call waits. Nothing is sent unless the lease is held right before it leaves, and all workers
-observe a 429.
+Guarantees that the intermediate edits of all streams in a chat, on all workers, make at most one request per interval,
+and that nothing is sent unless the lease is held right before it leaves. An attempt never waits for flood control: one
+that is held is not sent, and is made again later with newer text; a call waits.
 """
 
 from __future__ import annotations

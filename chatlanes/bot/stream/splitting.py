@@ -1,12 +1,9 @@
 """Splits a text into messages of at most 4,096 UTF-16 units, as Telegram counts. Pure.
 
 The pieces joined are the text, except that pieces without visible characters are dropped. The first pieces do not
-change while text is added at the end. A split prefers, in this order, the end of a paragraph, line, sentence and word,
-and never divides a surrogate pair. Entities are shifted; one that is too long for its piece is divided with the text.
-
-A text in a parse mode (HTML, MarkdownV2, Markdown) that fits is not changed. Otherwise no split is inside a tag, an
-escape or a link, and formatting that is open at a split is closed there and opened again in the next message. The
-markup counts towards the limit.
+change while text is added at the end. A split prefers the end of a paragraph, line, sentence and word, and never
+divides a surrogate pair; an entity that is too long is divided with the text. In a parse mode, no split is inside a
+tag, an escape or a link, and formatting that is open at a split is closed there and opened again in the next message.
 """
 
 from __future__ import annotations

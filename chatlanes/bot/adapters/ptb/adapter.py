@@ -1,14 +1,9 @@
 """python-telegram-bot: `BOT=mybot:application` names an Application.
 
-Each update is processed completely on this process's event loop, including handlers with block=False and tasks of the
-application; error handlers run, and the failure still fails the attempt. chat_data, user_data and conversations are
-read before each update and stored with it (data.py). Jobs are updates too (job_queue.py). The updater and update
-processor are not used. With COLLECT it processes the newest update, with the texts of all; `context.updates` are all of
-them. Every Bot API call, with uploads, and every download from the Bot API goes through the bridge, with our timeouts.
-
-The framework only logs failures of handlers, tasks and contexts: an update in which one was raised fails, after the
-bot's error handlers ran, whose calls are journaled in a series of their own. Tasks made with `application.create_task`
-end before their update is settled.
+Guarantees that each update is processed completely on this process's event loop, with handlers of block=False and the
+tasks of the application, and that every call and download goes through the bridge. The framework only logs failures of
+handlers, tasks and contexts: here they fail the attempt, after the bot's error handlers ran, whose calls are journaled
+in a series of their own. Data is in data.py, jobs in job_queue.py; the updater and update processor are not used.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """chat_data, user_data and conversations of python-telegram-bot: read before an update, stored with it.
 
 An update sees the data of all updates before it, on any worker; a failed attempt stores nothing. storage_json.py lists
-the types that can be stored; bot_data is local to each process and not stored. An application's own persistence is
-used, except one for a single process, which is replaced. Memory is proportional to the running updates, not to the
-number of known chats.
+the types that can be stored; bot_data is local to each process. An application's own persistence is used, except one
+for a single process. Memory is proportional to the running updates.
 
-The `conversation_timeout` of a conversation that has TIMEOUT handlers is a timer, which is set with each update that
-it handles and carries the update; otherwise it limits how long the states are stored. If the conversation has handled
-another update when the timer is due, nothing happens.
+The `conversation_timeout` of a conversation that has TIMEOUT handlers is a timer, set with each update that it handles;
+otherwise it limits how long the states are stored. A timer that a later update has overtaken does nothing.
 """
 
 from __future__ import annotations
