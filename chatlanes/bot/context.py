@@ -23,10 +23,10 @@ from chatlanes.bot.calls.once import Once
 from chatlanes.bot.calls.run_calls import Api, Phase
 from chatlanes.bot.interrupts import Interrupts, PreviousApiCall, Shield
 from chatlanes.bot.schedules import Occurrence, is_occurrence, occurrence_of
-from chatlanes.bot.session import DEFAULT_PLAN, Session, SessionPlan
+from chatlanes.bot.session import DEFAULT_PLAN, HandlerPlan, Session
 from chatlanes.bot.shorthands import Shorthands
 from chatlanes.bot.stored import Stored
-from chatlanes.bot.timers import DEFAULT_TIMER_PLAN, Migration, Timer, TimerError, TimerPlan, Timers, When, stage_moves
+from chatlanes.bot.timers import Migration, Timer, TimerError, Timers, When, stage_moves
 from chatlanes.updates import ParsedUpdate, is_stale, number, parse, part, text_of
 
 if TYPE_CHECKING:
@@ -62,16 +62,13 @@ class Context(Once, Shorthands):
     stored: Stored | None = None
     """For adapters: the update's data in Redis. None: it did not come through a lane."""
 
-    session_plan: SessionPlan = DEFAULT_PLAN
+    plan: HandlerPlan = DEFAULT_PLAN
 
     fence: int | None = None
     """A number that is greater in every later run of this update. None: it did not come through a lane.
 
     Store it with your own writes and refuse smaller ones, so that a stale worker cannot overwrite a newer run.
     """
-
-    stream_first: int = 30
-    """STREAM_FIRST."""
 
     updates: Sequence[dict[str, Any]] = ()
     """All updates of this run, oldest first. Without COLLECT there is one."""
@@ -82,9 +79,6 @@ class Context(Once, Shorthands):
     interrupts: Interrupts | None = None
 
     broadcasting: Callable[..., str] | None = None
-    can_stop: bool = False
-
-    timer_plan: TimerPlan = DEFAULT_TIMER_PLAN
 
     default_mode: Mode = "queue"
     """The mode of a chat that has chosen none: what COLLECT and INTERRUPT say."""
@@ -138,7 +132,7 @@ class Context(Once, Shorthands):
         """
         if not is_occurrence(self.update):
             raise LookupError(f"an update of kind {self.kind} is not of a schedule; use ctx.schedule in its function")
-        return occurrence_of(self.update, self.timer_plan.late_s)
+        return occurrence_of(self.update, self.plan.late_s)
 
     @property
     def chat_id(self) -> int | None:
@@ -350,8 +344,8 @@ class Context(Once, Shorthands):
             from chatlanes.bot.calls.steering import move_mode
 
             move_mode(self.stored, *self._parsed.migrates)
-        if self.stored is not None and self.timer_plan.has_on_timer and self._parsed.migrates:
-            stage_moves(Migration(*self._parsed.migrates), self.stored, self.timer_plan)
+        if self.stored is not None and self.plan.has_on_timer and self._parsed.migrates:
+            stage_moves(Migration(*self._parsed.migrates), self.stored, self.plan)
 
     def call(self, method: str, /, **params: Any) -> Any:
         """Call any method of the Bot API and return its `result`, as decoded JSON.
@@ -426,8 +420,8 @@ class Context(Once, Shorthands):
         from chatlanes.bot.event_loop import is_in_coroutine
         from chatlanes.bot.stream import Stream
 
-        run = self.api, self.update, self.stream_first
-        stream = Stream(*run, tokens, self.can_stop, draft=draft, on_interrupt=on_interrupt, **params)
+        run = self.api, self.update, self.plan.stream_first
+        stream = Stream(*run, tokens, self.plan.can_stop, draft=draft, on_interrupt=on_interrupt, **params)
         return stream if tokens is None or is_in_coroutine() else stream.write_all()
 
     def broadcast(
@@ -464,11 +458,11 @@ class Context(Once, Shorthands):
 
     @cached_property
     def _session(self) -> Session:
-        return Session(self.update, self.session_plan, self.stored)
+        return Session(self.update, self.plan, self.stored)
 
     @cached_property
     def _timers(self) -> Timers:
-        return Timers(self.update, self.timer_plan, self.stored)
+        return Timers(self.update, self.plan, self.stored)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Only the session and the mode can be assigned: a misspelled name would be lost silently."""

@@ -84,26 +84,30 @@ _BY_HAND = (
 
 
 @dataclass(frozen=True)
-class SessionPlan:
-    """How sessions are keyed (`by` chat, user, chat+user, topic, or a function), and how long one is kept
-    after its last change.
+class HandlerPlan:
+    """The settings and properties of the bot that a run of its handler depends on. `session` is the key of sessions
+    (chat, user, chat+user, topic, or a function), `session_ttl_s` how long one is kept after its last change. `late_s`:
+    of the timer or schedule that runs now.
     """
 
-    by: str | KeyFunction = "chat"
-    ttl_s: float | None = None
+    session: str | KeyFunction = "chat"
+    session_ttl_s: float | None = None
+    has_on_timer: bool = True
+    order_by: str = "chat"
+    queues: int = 1
+    queue_group: str = "updates"
+    stream_first: int = 30
+    can_stop: bool = False
+    late_s: float = 0.0
 
-    @property
-    def described(self) -> str:
-        return f"session={self.by if isinstance(self.by, str) else getattr(self.by, '__name__', self.by)}"
 
-
-DEFAULT_PLAN = SessionPlan()
+DEFAULT_PLAN = HandlerPlan()
 
 
 class Session:
     """The session in one attempt at one update."""
 
-    def __init__(self, update: dict[str, Any], plan: SessionPlan, stored: Stored | None) -> None:
+    def __init__(self, update: dict[str, Any], plan: HandlerPlan, stored: Stored | None) -> None:
         self._update = update
         self._plan = plan
         self._stored = stored
@@ -142,35 +146,40 @@ class Session:
         if after == self._before:
             return
         check_keys(self._data)
-        self._stored.stage(self._key, after, self._plan.ttl_s)
+        self._stored.stage(self._key, after, self._plan.session_ttl_s)
 
     def _load(self) -> dict[str, Any]:
         if self._stored is None:
             raise SessionError(_BY_HAND)
         key, moves_from = self._place()
         if key is None:
-            raise SessionError(f"this update has no session: {self._plan.described} gives it no key")
+            raise SessionError(f"this update has no session: {self._described} gives it no key")
         try:
             if moves_from is not None:
                 self._stored.move(moves_from, key)
             self._key, self._before = key, self._stored.load(key)
         except UnsafeKeyError as unsafe:
             advice = "change ORDER_BY so that it includes this key, or choose other sessions with Bot(…, session=…)"
-            raise SessionError(f"the session ({self._plan.described}) {unsafe}; {advice}") from None
+            raise SessionError(f"the session ({self._described}) {unsafe}; {advice}") from None
         return decode(self._before, f"session …/{key}") if self._before is not None else {}
 
     def _move_untouched(self, stored: Stored) -> None:
         """Move the session to the supergroup even if the handler does not use it."""
-        if not isinstance(self._plan.by, str):
+        if not isinstance(self._plan.session, str):
             return
         key, moves_from = self._place()
         if key and moves_from and stored.is_safe(key) and stored.is_safe(moves_from):
             stored.move(moves_from, key)
 
+    @property
+    def _described(self) -> str:
+        by = self._plan.session
+        return f"session={by if isinstance(by, str) else getattr(by, '__name__', by)}"
+
     def _place(self) -> SessionKey:
-        place = session_key_of(self._update, self._plan.by)
+        place = session_key_of(self._update, self._plan.session)
         if not isinstance(place.key, str | None):
-            raise SessionError(f"{self._plan.described} must return a text or None, not {place.key!r}")
+            raise SessionError(f"{self._described} must return a text or None, not {place.key!r}")
         return place
 
 

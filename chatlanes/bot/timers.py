@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from celery_lanes.protocol import CancelTimer, MoveTimer, Set, SetTimer, StoredTimer, Write
 from celery_lanes.worker.delivery import Delivery
 from chatlanes.bot.schedules import KIND as SCHEDULE
-from chatlanes.bot.session import SessionError, check_keys, encode
+from chatlanes.bot.session import HandlerPlan, SessionError, check_keys, encode
 from chatlanes.bot.stored import Stored
 from chatlanes.updates import ParsedUpdate, by_chat, is_express, keys_of, number, parse, part, queue_of, text_id
 from chatlanes.updates.intake import pack_update
@@ -55,20 +55,6 @@ class Timer:
     """In `on_timer`: seconds from `due` to the start of this run, by the clock of Redis."""
 
 
-@dataclass(frozen=True)
-class TimerPlan:
-    """The settings and properties of the bot that timers depend on. `late_s`: of the timer that runs now."""
-
-    has_on_timer: bool = True
-    order_by: str = "chat"
-    queues: int = 1
-    queue_group: str = "updates"
-    late_s: float = 0.0
-
-
-DEFAULT_TIMER_PLAN = TimerPlan()
-
-
 def is_timer(update: dict[str, Any]) -> bool:
     return KIND in update and "update_id" not in update
 
@@ -87,7 +73,7 @@ def due_of(message_id: str) -> datetime | None:
 class Timers:
     """The timers in one run of one update. Without a lane, as in tests, they are only listed."""
 
-    def __init__(self, update: dict[str, Any], plan: TimerPlan, stored: Stored | None) -> None:
+    def __init__(self, update: dict[str, Any], plan: HandlerPlan, stored: Stored | None) -> None:
         self._update, self._parsed = update, parse(update)
         self._plan = plan
         self._stored = stored
@@ -308,14 +294,14 @@ class Migration(NamedTuple):
         return pack_update(described(KIND, self.new), json_of({KIND: body}))
 
 
-def stage_moves(migration: Migration, stored: Stored, plan: TimerPlan) -> None:
+def stage_moves(migration: Migration, stored: Stored, plan: HandlerPlan) -> None:
     """Move the timers of the old chat when the update is settled, and record the new one. Raises ParkUpdate."""
     owner = f"{stored.bot_id}/chat:{migration.old}"
     timers = stored.ask(lambda store: store.timers(owner))
     stored.stage_first(_moves(migration, stored.bot_id, timers, plan))
 
 
-def _moves(migration: Migration, bot_id: str, timers: Iterable[StoredTimer], plan: TimerPlan) -> list[Write]:
+def _moves(migration: Migration, bot_id: str, timers: Iterable[StoredTimer], plan: HandlerPlan) -> list[Write]:
     writes: list[Write] = [Set(_record_key(bot_id, migration.old), str(migration.new).encode())]
     for timer, content in ((timer, content_of(timer)) for timer in timers):
         if not is_timer(content):  # the timeout of a conversation, which is one of the old chat
@@ -326,7 +312,7 @@ def _moves(migration: Migration, bot_id: str, timers: Iterable[StoredTimer], pla
     return writes
 
 
-def set_again(update: dict[str, Any], delivery: Delivery, plan: TimerPlan) -> SetTimer | None:
+def set_again(update: dict[str, Any], delivery: Delivery, plan: HandlerPlan) -> SetTimer | None:
     """The write that sets a timer that has fired again, if its chat has become a supergroup: for the new chat, due at
     once. None: it runs now. Also if an earlier run has made calls, because they would be repeated.
 
@@ -351,7 +337,7 @@ def _record_key(bot_id: str, chat: int) -> str:
     return f"{MIGRATED}{bot_id}/{chat}"
 
 
-def _moved(migration: Migration, lanes: list[str], plan: TimerPlan) -> tuple[list[str], str]:
+def _moved(migration: Migration, lanes: list[str], plan: HandlerPlan) -> tuple[list[str], str]:
     """The lanes for the new chat, and their queue; empty: the queue stays the same."""
     known = [lane for lane in lanes if lane]
     renamed = [migration.rename(lane) for lane in known]

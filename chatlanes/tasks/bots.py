@@ -20,12 +20,11 @@ from chatlanes.bot.bot import Bot
 from chatlanes.bot.context import Context
 from chatlanes.bot.loader import is_fully_async, load_bot, load_schedules
 from chatlanes.bot.schedules import Schedule, is_occurrence
-from chatlanes.bot.session import SessionPlan, check_order
-from chatlanes.bot.timers import TimerPlan
+from chatlanes.bot.session import HandlerPlan, check_order
 from chatlanes.logs.process import give_up
 from chatlanes.settings import Settings, SettingsError
 from chatlanes.settings.bots import AddedBot
-from chatlanes.settings.checks import NO_COLLECT
+from chatlanes.settings.checks import NO_COLLECT, NO_CONTROL
 from chatlanes.settings.imports import ImportPathError
 from chatlanes.tasks import lateness
 from chatlanes.tasks.settings import settings
@@ -98,13 +97,18 @@ class ServedBot:
         return modes[self.settings.interrupt]
 
     @cached_property
-    def session_plan(self) -> SessionPlan:
-        return SessionPlan(self.bot.session, self.settings.session_ttl)
-
-    @cached_property
-    def timer_plan(self) -> TimerPlan:
+    def plan(self) -> HandlerPlan:
         settings = self.settings
-        return TimerPlan(self.bot.on_timer is not None, settings.order_by, settings.queues, settings.queue_group)
+        return HandlerPlan(
+            session=self.bot.session,
+            session_ttl_s=settings.session_ttl,
+            has_on_timer=self.bot.on_timer is not None,
+            order_by=settings.order_by,
+            queues=settings.queues,
+            queue_group=settings.queue_group,
+            stream_first=settings.stream_first,
+            can_stop=settings.control != NO_CONTROL,
+        )
 
 
 class Bots:

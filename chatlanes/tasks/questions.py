@@ -108,7 +108,7 @@ def _continue(run: AskingRun, question: Question, meaning: Meaning) -> None:
         question=question,
         is_late=seen.get("is_late", False),
         appended_s=run.started_s - seen.get("age_s", 0.0),
-        timer_plan=replace(ctx.timer_plan, late_s=seen.get("late_s", 0.0)),
+        plan=replace(ctx.plan, late_s=seen.get("late_s", 0.0)),
     )
     if run.delivery.interrupted:  # the answer is another one now
         run.ctx.__dict__["newest_of_answer"] = ctx.update.get("update_id")
@@ -148,7 +148,7 @@ def opened(run: AskingRun) -> list[Write]:
     writes: list[Write] = [] if former is None else _closing(run, former, lane)
     writes += [Set(_key(run, question.id), question.stored()), SetNote(lane, question.id)]
     after_ms = round(question.timeout_s * 1000)
-    Timers(ctx.update, ctx.timer_plan, timers).stage(timers, KIND, question.id, {}, None, after_ms)
+    Timers(ctx.update, ctx.plan, timers).stage(timers, KIND, question.id, {}, None, after_ms)
     return [*writes, *timers.writes]
 
 
@@ -160,7 +160,7 @@ def _seen(run: AskingRun, question: Question) -> dict[str, Any]:
     previous = [*before, calls]
     seen = {
         "age_s": 0.0 if ctx.appended_s is None else run.started_s - ctx.appended_s,
-        "late_s": ctx.timer_plan.late_s,
+        "late_s": ctx.plan.late_s,
         "is_late": ctx.is_late,
         "is_limited": run.delivery.is_marked or (former is not None and former.seen.get("is_limited", False)),
         "previous": previous if any(previous) else [],
@@ -184,7 +184,7 @@ def _open_question(run: AskingRun) -> tuple[Question | None, str]:
 
 def _closing(run: AskingRun, question: Question, lane: str) -> list[Write]:
     timers = Stored(run.delivery, run.parking)
-    Timers(question.updates[-1], run.ctx.timer_plan, timers).cancel(question.id)
+    Timers(question.updates[-1], run.ctx.plan, timers).cancel(question.id)
     kept = [Delete(_key(run, question.id, prefix)) for prefix in (ASKED, ANSWERS)]
     return [*kept, SetNote(lane, None), *timers.writes]
 

@@ -33,7 +33,6 @@ from chatlanes.bot.timers import due_of, is_timer, set_again
 from chatlanes.logs import Ids, about
 from chatlanes.logs.errors import problem_of, traceback_of
 from chatlanes.outbox import KIND as OUTBOX
-from chatlanes.settings.checks import NO_CONTROL
 from chatlanes.tasks import broadcasts, lateness, questions
 from chatlanes.tasks.app import app
 from chatlanes.tasks.bots import ServedBot, bots, call_hook
@@ -163,9 +162,9 @@ def context_of(
     settings, deadline_s = served.settings, deadline_of(served)
     updates = (content, *(read(body.encode())[0][0] for body in delivery.bodies))
     stored = Stored(delivery, parking)
-    timer_plan = served.timer_plan
+    plan = served.plan
     if (due := due_of(delivery.id) or schedules.due_of(content)) is not None:
-        timer_plan = replace(timer_plan, late_s=max(delivery.time_ms() / 1000 - due.timestamp(), 0.0))
+        plan = replace(plan, late_s=max(delivery.time_ms() / 1000 - due.timestamp(), 0.0))
     return Context(
         updates[-1],
         LaneCalls(
@@ -178,14 +177,11 @@ def context_of(
         deadline_s=deadline_s,
         appended_s=monotonic() - delivery.age_s,
         stored=stored,
-        session_plan=served.session_plan,
         fence=int(delivery.fence),
         updates=updates,
-        stream_first=settings.stream_first,
         broadcasting=partial(start_broadcast, settings, stored),
-        timer_plan=timer_plan,
+        plan=plan,
         interrupts=Interrupts(delivery) if delivery.listens or delivery.is_stopped else None,
-        can_stop=served.settings.control != NO_CONTROL,
         default_mode=served.default_mode,
         is_late=settings.max_age is not None and lateness.is_late_run(served, delivery, updates),
     )
@@ -228,7 +224,7 @@ def move(run: Run) -> str | None:
     the same as `commit`.
     """
     delivery = run.delivery
-    write = set_again(run.ctx.update, delivery, run.ctx.timer_plan)
+    write = set_again(run.ctx.update, delivery, run.ctx.plan)
     if write is None:
         return None
     commit(delivery, [write])

@@ -26,8 +26,8 @@ from chatlanes.bot.session import (
     MOST_BYTES,
     ORDERS_FOR,
     OURS,
+    HandlerPlan,
     SessionKey,
-    SessionPlan,
     check_keys,
     check_order,
     decode,
@@ -83,8 +83,8 @@ def take(lanes: Lanes) -> Take:
         [held] = lanes.in_flight.finish_fetch(leased, clock.now_s(), suspects_wait=False)
         lanes.in_flight.claim(held.tag, starts=True)
         delivery = Delivery(lanes, held.tag, held.deadline_s, failed=0, died=0)
-        stored, plan = Stored(delivery, Parking()), SessionPlan(session, ttl_s)
-        return Context(update, api=None, stored=stored, session_plan=plan)  # type: ignore[arg-type]
+        stored, plan = Stored(delivery, Parking()), HandlerPlan(session, ttl_s)
+        return Context(update, api=None, stored=stored, plan=plan)  # type: ignore[arg-type]
 
     return take
 

@@ -13,7 +13,8 @@ import pytest
 from celery_lanes.protocol import CancelTimer, MoveTimer, Read, Set, SetTimer, StoredTimer
 from chatlanes.bot import Bot, Context
 from chatlanes.bot.bot import NoHandlerError
-from chatlanes.bot.timers import Migration, TimerPlan, Timers, When, _moves, _place, content_of, due_of, set_again
+from chatlanes.bot.session import HandlerPlan
+from chatlanes.bot.timers import Migration, Timers, When, _moves, _place, content_of, due_of, set_again
 from chatlanes.updates import by_chat, by_topic, by_user, parse
 from chatlanes.updates.intake import pack_update
 
@@ -150,9 +151,9 @@ class Writes:
         self.staged.append(write)
 
 
-def timers(update: dict[str, Any], plan: TimerPlan | None = None) -> tuple[Timers, Writes]:
+def timers(update: dict[str, Any], plan: HandlerPlan | None = None) -> tuple[Timers, Writes]:
     writes = Writes()
-    return Timers(update, plan or TimerPlan(), writes), writes  # type: ignore[arg-type]
+    return Timers(update, plan or HandlerPlan(), writes), writes  # type: ignore[arg-type]
 
 
 def test_a_timer_inherits_lanes_and_queue_of_its_update() -> None:
@@ -174,7 +175,7 @@ def test_a_timer_inherits_lanes_and_queue_of_its_update() -> None:
     ],
 )
 def test_a_timer_of_an_express_update_or_a_broadcast_has_the_queue_of_its_chat(update: dict[str, Any]) -> None:
-    made, writes = timers(update, TimerPlan(queues=8, queue_group="updates.shop"))
+    made, writes = timers(update, HandlerPlan(queues=8, queue_group="updates.shop"))
     made.set(1, None, "a")
     [first] = writes.staged
     assert isinstance(first, SetTimer)
@@ -187,8 +188,8 @@ def test_a_timer_needs_a_place() -> None:
         made.set(1, None, "a")
 
 
-@pytest.mark.parametrize("plan", [TimerPlan(), TimerPlan(has_on_timer=False)])
-def test_the_function_of_a_schedule_is_told_what_to_do_instead(plan: TimerPlan) -> None:
+@pytest.mark.parametrize("plan", [HandlerPlan(), HandlerPlan(has_on_timer=False)])
+def test_the_function_of_a_schedule_is_told_what_to_do_instead(plan: HandlerPlan) -> None:
     made, writes = timers({"schedule": {"name": "digest", "due_ms": 1000}}, plan)
     sentence = (
         "a schedule has no chat that a timer could belong to: write another Schedule for the later time, or start a"
@@ -246,7 +247,7 @@ def stored(content: dict[str, Any], lanes: list[str]) -> StoredTimer:
 )
 def test_a_timer_has_the_lanes_of_the_new_chat(lanes: list[str], moved: list[str]) -> None:
     content = {"name": "tea", "data": {"chat": -5}, "chat": {"id": -5, "type": "group"}, "sender_chat": {"id": -5}}
-    record, write = _moves(MIGRATION, "7", [stored(content, lanes)], TimerPlan(queues=4))
+    record, write = _moves(MIGRATION, "7", [stored(content, lanes)], HandlerPlan(queues=4))
     assert record == Set(RECORD, b"-1005")
     assert isinstance(write, MoveTimer)
     assert (write.owner, write.name, write.id, write.to, write.lanes) == (OLD, "tea", "7:timer:90:1", NEW, moved)
@@ -275,7 +276,7 @@ class Run:
 
 
 def again(run: Any, chat: Any = -5) -> Any:
-    return set_again({"timer": {"name": "tea", "chat": {"id": chat}}}, run, TimerPlan())
+    return set_again({"timer": {"name": "tea", "chat": {"id": chat}}}, run, HandlerPlan())
 
 
 def test_a_timer_that_has_fired_is_set_again_for_the_new_chat_at_the_same_time() -> None:
@@ -289,4 +290,4 @@ def test_a_timer_runs_where_it_is_if_its_chat_is_the_same_or_it_has_made_calls()
     assert again(Run(has_made_calls=True)) is None
     for chat in (5, -1_000_000_000_001, None, "x"):
         assert again(None, chat) is None
-    assert set_again({"update_id": 1, "message": {"chat": {"id": -5}}}, Run(), TimerPlan()) is None  # type: ignore[arg-type]
+    assert set_again({"update_id": 1, "message": {"chat": {"id": -5}}}, Run(), HandlerPlan()) is None  # type: ignore[arg-type]

@@ -24,20 +24,7 @@ TEXT = "\n".join(page.read_text() for page in sorted(REFERENCE.glob("*.md")))
 #: Their names are tested one by one.
 MODULES = {"errors", "lanes"}
 #: Members of Context that a handler does not need.
-FOR_ADAPTERS = {
-    *(
-        "api",
-        "broadcasting",
-        "can_stop",
-        "has_read_session",
-        "interrupts",
-        "session_plan",
-        "stage",
-        "stored",
-        "stream_first",
-    ),
-    "timer_plan",
-}
+FOR_ADAPTERS = {"api", "broadcasting", "has_read_session", "interrupts", "plan", "stage", "stored"}
 
 
 def is_error(name: str) -> bool:

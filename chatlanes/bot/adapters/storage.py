@@ -77,14 +77,14 @@ def keep(place: Place, name: str, value: Any, ttl_s: float | None = None, at_lea
     Raises TypeError for a value that cannot be encoded, and the same as `load`.
     """
     ctx = current()
-    limits = [max(limit_s, at_least_s) for limit_s in (ttl_s, ctx.session_plan.ttl_s) if limit_s is not None]
+    limits = [max(limit_s, at_least_s) for limit_s in (ttl_s, ctx.plan.session_ttl_s) if limit_s is not None]
     content = None if value is None else storage_json.text(value, name).encode()
     _stored(ctx).stage(_key(ctx, place, name), content, min(limits, default=None))
 
 
 def expires() -> bool:
     """True with SESSION_TTL. What belongs together is then stored together, so that it expires together."""
-    return current().session_plan.ttl_s is not None
+    return current().plan.session_ttl_s is not None
 
 
 def _stored(ctx: Context) -> Stored:

@@ -204,7 +204,7 @@ class Position:
             return
         ctx, conversation, name = current(), self._conversation, plain(self.name)
         assert ctx.stored  # noqa: S101  its data was read
-        timers = Timers(ctx.update, ctx.timer_plan, ctx.stored)
+        timers = Timers(ctx.update, ctx.plan, ctx.stored)
         if conversation.has_timer and self.key in self._states:
             self._timer_of, in_ms = self._update_id, round((conversation.timeout_s or 0) * 1000)
             timers.stage(ctx.stored, KIND, name, {TIMEOUT: conversation.name, "update": ctx.update}, None, in_ms)
