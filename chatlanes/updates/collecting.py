@@ -21,20 +21,8 @@ GroupName = Callable[[dict[str, Any], ParsedUpdate], str | None]
 #: The fields of a message that a person wrote or sent. A message with none of them is a service message.
 CONTENT = frozenset(
     {
-        *(
-            "text",
-            "rich_message",
-            "photo",
-            "video",
-            "animation",
-            "audio",
-            "document",
-            "voice",
-            "video_note",
-            "sticker",
-            "live_photo",
-        ),
-        *("location", "venue", "contact", "poll", "dice", "game", "story", "paid_media", "checklist"),
+        *("text", "rich_message", "photo", "video", "animation", "audio", "document", "voice", "video_note", "sticker"),
+        *("live_photo", "location", "venue", "contact", "poll", "dice", "game", "story", "paid_media", "checklist"),
     }
 )
 
