@@ -90,3 +90,9 @@ def test_an_answer_twice_is_a_duplicate_and_no_disorder(simulator: Simulator, bo
     answered(bot, 1, 2, 2, 1, 3)
     summary = {"total": 5, "chats": 1, "in_order": True, "out_of_order": 0, "duplicates": 2}
     assert simulator.stats()["answers"] == summary
+
+
+def test_a_number_far_ahead_costs_no_memory(simulator: Simulator, bot: BotClient) -> None:
+    answered(bot, 1, 2026112112, 2, 2, 2026112113)
+    summary = {"total": 5, "chats": 1, "in_order": False, "out_of_order": 1, "duplicates": 1}
+    assert simulator.stats()["answers"] == summary
