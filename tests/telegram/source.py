@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import chatlanes.telegram
-from chatlanes_sandbox.simulator.calls import results
-from chatlanes_sandbox.simulator.calls.chats import SPECIAL
+from chatlanes_sandbox.simulator.calls.chats import RESULTS_FILE, SPECIAL
 
 FILE = Path(chatlanes.telegram.__file__).with_name("bot_api.json")
-RESULTS = results.FILE
 #: The simulator makes the results of these.
 MADE = {*SPECIAL, "getMe", "getUpdates", "getWebhookInfo"}
 TOKEN = "2:SIMULATED"
@@ -158,5 +156,5 @@ if __name__ == "__main__":
         print(change)
     FILE.write_text(text_of(found))
     lines = (f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in smallest_results().items())
-    RESULTS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    RESULTS_FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     print(f"Bot API {found.version}: {len(found.updates)} kinds of updates, {len(found.methods)} methods")

@@ -27,7 +27,7 @@ from chatlanes_sandbox.simulator.calls.params import RefusedError
 from chatlanes_sandbox.simulator.examples import examples
 from tests.telegram.source import (
     FILE,
-    RESULTS,
+    RESULTS_FILE,
     Description,
     changes,
     installed,
@@ -58,7 +58,7 @@ def test_the_simulator_returns_what_each_method_promises() -> None:
     """aiogram reads each result. Methods without an effect here return the smallest one."""
     from pydantic import TypeAdapter
 
-    assert json.loads(RESULTS.read_text()) == smallest_results(), "make bot-api"
+    assert json.loads(RESULTS_FILE.read_text()) == smallest_results(), "make bot-api"
     chats = Chats({"id": 1, "is_bot": True, "first_name": "Simulated"}, FileStore())
     for name, model in models().items():
         if name in ("getMe", "getUpdates", "getWebhookInfo"):  # of the bot, not of its chats

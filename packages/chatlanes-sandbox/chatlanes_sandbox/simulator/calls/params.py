@@ -85,17 +85,6 @@ def sends_messages(method: str) -> bool:
 _SENDS_OTHERWISE = frozenset({"sendMediaGroup", "copyMessage", "copyMessages", "forwardMessages"})
 
 
-def needs_chat(method: str) -> bool:
-    """True if Telegram refuses the method without a chat_id."""
-    return gives_message(method) or method in _NEEDS_CHAT
-
-
-_NEEDS_CHAT = frozenset(
-    {"sendMediaGroup", "sendChatAction", "copyMessage", "copyMessages", "forwardMessages", "deleteMessage"}
-    | {"deleteMessages", "setMessageReaction", "pinChatMessage", "getChat", "getChatMember", "leaveChat"}
-)
-
-
 async def parameters_of(request: Request, files: FileStore) -> Params:
     """Parameters of the body win over those of the query; values are not converted."""
     params: Params = dict(request.query_params)
