@@ -10,6 +10,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -189,7 +190,7 @@ MOST_PHOTOS = 10
 Body = dict[str, Any]
 
 
-async def open_chat(page: Page, body: Body) -> Body:
+def open_chat(page: Page, body: Body) -> Body:
     history = page.bot.history
     names = [str(name).strip()[:LONGEST_NAME] for name in body.get("users") or []]
     if not names or not all(names):
@@ -200,7 +201,7 @@ async def open_chat(page: Page, body: Body) -> Body:
     return chat_shown(history.group(title, list(dict.fromkeys(names))), history.users)
 
 
-async def send(page: Page, body: Body) -> Body:
+def send(page: Page, body: Body) -> Body:
     chat = _chat(page, body)
     reply_to = int(body["reply_to"]) if body.get("reply_to") else None
     secrets = page.bot.chats.ephemeral_commands()
@@ -209,13 +210,13 @@ async def send(page: Page, body: Body) -> Body:
     return message_shown(page.bot.say(chat, said), page.bot.tracker.progress_table)
 
 
-async def edit(page: Page, body: Body) -> Body:
+def edit(page: Page, body: Body) -> Body:
     chat = _chat(page, body)
     said = user_actions.edited(page.bot.history, chat, int(body["user_id"]), int(body["message_id"]), str(body["text"]))
     return message_shown(page.bot.say(chat, said), page.bot.tracker.progress_table)
 
 
-async def press(page: Page, body: Body) -> Body:
+def press(page: Page, body: Body) -> Body:
     chat = _chat(page, body)
     said = page.bot.history.message(chat.id, int(body["message_id"]))
     query = user_actions.pressed(page.bot.history, chat, int(body["user_id"]), said, str(body["data"]))
@@ -223,38 +224,14 @@ async def press(page: Page, body: Body) -> Body:
     return {"update_id": page.bot.press(chat, said, query)}
 
 
-async def stop(page: Page, body: Body) -> None:
+def stop(page: Page, body: Body) -> None:
     page.bot.press_stop(_chat(page, body).id, int(body.get("message_thread_id") or 0))
 
 
-async def clear(page: Page, body: Body) -> None:
+def clear(page: Page, body: Body) -> None:
     chat = _chat(page, body)
     page.bot.history.clear(chat.id)
     page.bot.events.publish("clear", {"chat_id": chat.id})
-
-
-async def flood(page: Page, body: Body) -> None:
-    page.bot.flood(int(body.get("count", 500)))
-
-
-async def kill(page: Page, body: Body) -> Body:
-    return page.kill(body.get("worker"))
-
-
-async def slow(page: Page, body: Body) -> None:
-    page.make_slow(slow=bool(body["slow"]))
-
-
-async def broadcast(page: Page, body: Body) -> None:
-    await page.pause_broadcast(str(body["id"]), paused=bool(body["paused"]))
-
-
-async def restart(page: Page, body: Body) -> None:
-    page.bot.supervisor.restart()
-
-
-async def replay(page: Page, body: Body) -> None:
-    await page.replay(int(body["update_id"]))
 
 
 async def photos(request: Request) -> Response:
@@ -303,15 +280,17 @@ async def _answer(act: Callable[[], Awaitable[Body]]) -> Response:
         return json_reply({"error": str(error)}, 400)
 
 
-def _doing(path: str, act: Callable[[Page, Body], Awaitable[Body | None]]) -> Route:
-    """Answers with what `act` returns, or with {}."""
+def _doing(path: str, act: Callable[[Page, Body], Any]) -> Route:
+    """Answers with what `act` returns, plain or async: an object, or {} for None."""
 
     async def endpoint(request: Request) -> Response:
         async def acted() -> Body:
             body = orjson.loads(await request.body() or b"{}")
             if not isinstance(body, dict):
                 raise ActionError("the body must be an object")
-            return await act(request.app.state.page, body) or {}
+            answer = act(request.app.state.page, body)
+            shown: Body | None = await answer if isawaitable(answer) else answer
+            return shown or {}
 
         return await _answer(acted)
 
@@ -325,12 +304,12 @@ ACTS = [
     _doing("/page/press", press),
     _doing("/page/stop", stop),
     _doing("/page/clear", clear),
-    _doing("/page/flood", flood),
-    _doing("/page/kill", kill),
-    _doing("/page/slow", slow),
-    _doing("/page/broadcast", broadcast),
-    _doing("/page/restart", restart),
-    _doing("/page/replay", replay),
+    _doing("/page/flood", lambda page, body: page.bot.flood(int(body.get("count", 500)))),
+    _doing("/page/kill", lambda page, body: page.kill(body.get("worker"))),
+    _doing("/page/slow", lambda page, body: page.make_slow(slow=bool(body["slow"]))),
+    _doing("/page/broadcast", lambda page, body: page.pause_broadcast(str(body["id"]), paused=bool(body["paused"]))),
+    _doing("/page/restart", lambda page, body: page.bot.supervisor.restart()),
+    _doing("/page/replay", lambda page, body: page.replay(int(body["update_id"]))),
     Route("/page/photos", photos, methods=["POST"]),
 ]
 
