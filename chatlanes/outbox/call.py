@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -121,18 +121,14 @@ def _check(method: Any, params: dict[str, Any]) -> None:
         raise SendError(f"method={method!r:.80}: use the name of a method, such as 'sendMessage'")
     if method.lower() == "getupdates":
         raise SendError("getUpdates cannot be sent: it could confirm updates that the poller has not stored")
-    _explained(lambda: check_method(method))
-    _explained(lambda: check_parameters(method, params))
+    try:
+        check_method(method)
+        check_parameters(method, params)
+    except ValueError as error:
+        raise SendError(str(error)) from None
     size = sum(_size(name, value) for name, value in params.items())
     if size > MOST_BYTES:
         raise SendError(f"the parameters of {method} take {size:,} bytes: send at most {MOST_BYTES:,}")
-
-
-def _explained(check: Callable[[], object]) -> None:
-    try:
-        check()
-    except ValueError as error:
-        raise SendError(str(error)) from None
 
 
 def _size(name: str, value: Any) -> int:
