@@ -341,22 +341,21 @@ class Provider:
         self._resource = {"service.name": f"chatlanes-{part}", "service.instance.id": instance}
         self._made = [_exporter(name, env) for name in exporters(env)]
         self._lock = threading.Lock()
-        self._mine: tuple[int, trace.Tracer] | None = None
+        self._tracer: Tracer | None = None
         self._own: TracerProvider | None = None
         # A child forked while the lock was held could never make its own.
         os.register_at_fork(after_in_child=self._forget)
 
-    def tracer(self) -> trace.Tracer:
+    def tracer(self) -> Tracer:
         """The tracer of this process."""
-        mine = self._mine
-        if mine is None:
+        if self._tracer is None:
             with self._lock:
-                mine = self._mine = self._mine or (os.getpid(), self._make())
-        return mine[1]
+                self._tracer = self._tracer or self._make()
+        return self._tracer
 
     def stop(self, within_s: float) -> None:
         """Send the remaining spans; a collector that does not answer is not waited for."""
-        if self._mine is None:
+        if self._tracer is None:
             return
         ending = self._own.shutdown if self._own else getattr(trace.get_tracer_provider(), "force_flush", lambda: None)
         thread = threading.Thread(target=ending, name="traces", daemon=True)
@@ -364,9 +363,9 @@ class Provider:
         thread.join(within_s)
 
     def _forget(self) -> None:
-        self._lock, self._mine, self._own = threading.Lock(), None, None
+        self._lock, self._tracer, self._own = threading.Lock(), None, None
 
-    def _make(self) -> trace.Tracer:
+    def _make(self) -> Tracer:
         if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
             # At exit it would wait for its collector.
             self._own = TracerProvider(resource=self._resource_here(), shutdown_on_exit=False)
