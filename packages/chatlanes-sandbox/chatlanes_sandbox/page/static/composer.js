@@ -3,7 +3,7 @@
 import { api } from "./api.js";
 import { Attachment } from "./attachment.js";
 import { h, hueOf, icon, renew } from "./dom.js";
-import { tell } from "./world.js";
+import { asking, tell } from "./world.js";
 
 /** Without it, a script sets the height of the field. */
 const GROWS = CSS.supports("field-sizing", "content");
@@ -180,12 +180,7 @@ export class Composer {
   }
 
   async tried(act, text) {
-    try {
-      await act();
-    } catch (error) {
-      tell("refused", error);
-      if (!this.text.value) this.setText(text);
-    }
+    if (!(await asking(act)) && !this.text.value) this.setText(text);
   }
 }
 

@@ -19,9 +19,9 @@ export function h(what, props = {}, ...children) {
 }
 
 /** One of the symbols of index.html; decoration, never the only sign of a state. */
-export function icon(name, extra = "") {
+export function icon(name) {
   const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("class", `icon ${extra}`.trim());
+  svg.setAttribute("class", "icon");
   svg.setAttribute("aria-hidden", "true");
   const use = document.createElementNS(SVG, "use");
   use.setAttribute("href", `#i-${name}`);
@@ -36,12 +36,11 @@ export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-/** Replaces the children only if `key` has changed. Returns true if it did. */
+/** Replaces the children only if `key` has changed. */
 export function renew(node, key, build) {
-  if (node._key === key) return false;
+  if (node._key === key) return;
   node._key = key;
   node.replaceChildren(...[build()].flat(Infinity).filter(Boolean));
-  return true;
 }
 
 /** A constant colour for a person without a picture, as at Telegram. */

@@ -5,7 +5,7 @@ import { byId, h, icon, renew, setText } from "./dom.js";
 import { beforePaint, whileSeen } from "./frames.js";
 import { chart } from "./chart.js";
 import { count, span } from "./times.js";
-import { on, tell, world } from "./world.js";
+import { asking, on, world } from "./world.js";
 
 const FLOOD = 500;
 /** The server shows the page's own chats and ten others. */
@@ -60,11 +60,7 @@ function figure(name, label = name) {
 
 async function act(button, ask) {
   button.disabled = true;
-  try {
-    await ask();
-  } catch (error) {
-    tell("refused", error);
-  }
+  await asking(ask);
   button.disabled = false;
 }
 

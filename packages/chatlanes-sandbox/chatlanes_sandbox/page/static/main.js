@@ -6,20 +6,11 @@ import { connect } from "./connection.js";
 import { byId, setText } from "./dom.js";
 import { linkChanged } from "./problems.js";
 import { show } from "./side.js";
-import { handle, on, tell, world } from "./world.js";
+import { asking, handle, on, world } from "./world.js";
 import "./lanes.js";
 import "./newchat.js";
 import "./notices.js";
 import "./update.js";
-
-async function asking(what) {
-  try {
-    return await what();
-  } catch (error) {
-    tell("refused", error);
-    return null;
-  }
-}
 
 function composerOf(chat) {
   show("chats");

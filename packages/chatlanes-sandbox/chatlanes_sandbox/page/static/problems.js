@@ -6,7 +6,7 @@ import { beforePaint } from "./frames.js";
 import { show } from "./side.js";
 import { clockWithSeconds } from "./times.js";
 import { traceback as shown } from "./traceback.js";
-import { on, tell, world } from "./world.js";
+import { asking, on, tell, world } from "./world.js";
 
 const KINDS = { import: "The bot does not import", handler: "A handler raised", worker: "A worker ended" };
 
@@ -48,12 +48,7 @@ function drawTrouble() {
 }
 
 async function restart() {
-  try {
-    await api.restart();
-    tell("told", "The workers restart with the bot as it is now.");
-  } catch (error) {
-    tell("refused", error);
-  }
+  if (await asking(api.restart)) tell("told", "The workers restart with the bot as it is now.");
 }
 
 export function linkChanged(isUp) {

@@ -1,7 +1,7 @@
 // The panels: beside the chats on a laptop, instead of them on a phone.
 
 import { byId, h, icon, setText } from "./dom.js";
-import { on, tell, world } from "./world.js";
+import { on, world } from "./world.js";
 
 const VIEWS = [
   ["chats", "Chats", "chats"],
@@ -26,7 +26,6 @@ export function show(view) {
   }
   if (view === "problems") world.unseenProblems = 0;
   countProblems();
-  tell("view", view);
 }
 
 function countProblems() {

@@ -9,18 +9,14 @@
 
   addEventListener("DOMContentLoaded", () => {
     const button = document.getElementById("theme");
-    const tell = () => button.setAttribute("aria-pressed", String(isDark()));
+    const show = () => button.setAttribute("aria-pressed", String(isDark()));
     button.addEventListener("click", () => {
       const theme = isDark() ? "light" : "dark";
       document.documentElement.dataset.theme = theme;
       localStorage.setItem(KEY, theme);
-      tell();
-      dispatchEvent(new Event("themechange"));
+      show();
     });
-    system.addEventListener("change", () => {
-      tell();
-      dispatchEvent(new Event("themechange"));
-    });
-    tell();
+    system.addEventListener("change", show);
+    show();
   });
 })();

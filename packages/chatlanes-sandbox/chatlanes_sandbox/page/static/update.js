@@ -7,7 +7,7 @@ import { STATES } from "./message.js";
 import { show } from "./side.js";
 import { clockWithSeconds, span } from "./times.js";
 import { traceback } from "./traceback.js";
-import { on, tell, world } from "./world.js";
+import { asking, on, tell, world } from "./world.js";
 
 const AGAIN_MS = 300;
 
@@ -111,11 +111,7 @@ function earlier(message, updateId) {
 }
 
 async function replay(updateId) {
-  try {
-    await api.replay(updateId);
-  } catch (error) {
-    tell("refused", error);
-  }
+  await asking(() => api.replay(updateId));
   load();
 }
 

@@ -18,6 +18,16 @@ export function tell(what, ...details) {
   for (const listener of listeners.get(what) ?? []) listener(...details);
 }
 
+/** What a request answers; null if it is refused, which is shown. */
+export async function asking(what) {
+  try {
+    return await what();
+  } catch (error) {
+    tell("refused", error);
+    return null;
+  }
+}
+
 class Chat {
   constructor(info) {
     this.info = info;
