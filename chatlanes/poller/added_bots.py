@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
-from threading import Lock, Thread
+from threading import Thread
 
 from celery_lanes.errors import ServerUnfit
 from celery_lanes.protocol import witness_of
@@ -61,16 +61,6 @@ def poll_until_stopped(poll: Callable[[], None], stop: Stop, until: str) -> bool
     return True
 
 
-class SharedLead(LeaderElection):
-    """The lead for all added bots, whose threads take it one after the other."""
-
-    _taking = Lock()
-
-    def take(self) -> None:
-        with self._taking:
-            super().take()
-
-
 @dataclass(frozen=True)
 class _Polled:
     bot: AddedBot
@@ -110,7 +100,7 @@ class AddedPollers:
             log_durability(self._channels[0])
             client = resources.enter_context(closing(connect_to(self._settings, ANSWER_WITHIN_S)))
             witness = witness_of(self._settings.redis_url, WORDS)
-            self._lead = SharedLead(client, ADDED_BOTS, redis_retry, self._stop, witness)
+            self._lead = LeaderElection(client, ADDED_BOTS, redis_retry, self._stop, witness)
             resources.callback(self._lead.resign)
             resources.callback(self._end)
             self._lead.take()  # a standby has no thread for any bot

@@ -23,7 +23,7 @@ import logging
 import os
 import socket
 from contextlib import suppress
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from typing import Any
 
 from redis import Redis
@@ -59,7 +59,9 @@ RESIGN_GRACE_S = 1.2
 
 
 class LeaderElection:
-    """One process in the election for one bot. `client` must time out after ANSWER_WITHIN_S."""
+    """One process in the election for one bot, or for all added bots, whose threads take the lead one after the other.
+    `client` must time out after ANSWER_WITHIN_S.
+    """
 
     def __init__(
         self, client: Redis, bot_id: int | str, redis_retry: Retry, stop: Stop, witness: Witness | None = None
@@ -76,6 +78,7 @@ class LeaderElection:
         self._fence = ""  # of our lead; empty while we stand by
         self._until_s = float("-inf")  # clock.now_s; no other poller leads before
         self._logged_leader = ""
+        self._taking = Lock()
         self._is_over = Event()
         self._renewing = Thread(target=self._renew_until_over, name="lead", daemon=True)
 
@@ -84,13 +87,14 @@ class LeaderElection:
 
         If the guard is the same as before, no other poller has led since, even if our lease had expired.
         """
-        while True:
-            fence, leader = self._with_redis.call(self._try_to_take)
-            if fence:
-                self._become_leader(fence)
-                return
-            self._stand_by(leader)
-            self._stop.sleep(TAKE_EVERY_S)
+        with self._taking:
+            while True:
+                fence, leader = self._with_redis.call(self._try_to_take)
+                if fence:
+                    self._become_leader(fence)
+                    return
+                self._stand_by(leader)
+                self._stop.sleep(TAKE_EVERY_S)
 
     def check(self) -> None:
         """Checks the clock, not Redis. Raises LeaseLost if another poller may lead now; `take` finds out."""
