@@ -9,16 +9,7 @@ stops is left waiting.
 
 import asyncio
 from asyncio import AbstractEventLoop
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterable,
-    Awaitable,
-    Callable,
-    Generator,
-    Iterable,
-    Iterator,
-    Sized,
-)
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Iterator, Sized
 from concurrent.futures import Future
 from dataclasses import dataclass
 from inspect import isawaitable, iscoroutinefunction
@@ -135,41 +126,30 @@ class _Batches:
     """The iterator of a source. All its calls are made on one thread; those of an async source, on one event loop."""
 
     def __init__(self, batches: Batches, loop: AbstractEventLoop | None) -> None:
-        self._batches: Any = batches
+        self._batches = batches
         self._iterator: Any = None
-        self._loop = LoopExecutor("source", loop) if isinstance(batches, AsyncIterable) else None
-        self._thread = SerialExecutor("source")
+        is_async = isinstance(batches, AsyncIterable)
+        self._iter: Callable[[Any], Any] = aiter if is_async else iter
+        self._advance: Callable[[Any, object], Any] = anext if is_async else next
+        self._executor = LoopExecutor("source", loop) if is_async else SerialExecutor("source")
 
     def next(self) -> Any:
-        return self._loop.call(self._next_async) if self._loop else self._thread.call(self._next)
+        return self._executor.call(self._next)
 
     def close(self) -> None:
         """Waits until a plain source does not run, and cancels an async one."""
-        if self._loop:
-            self._loop.cancel()
-            self._loop.call(self._close_async)
-            self._loop.end()
-        else:
-            self._thread.call(self._close)
-            self._thread.end()
+        self._executor.call(self._close)
+        self._executor.end()
 
     def _next(self) -> Any:
         if self._iterator is None:
-            self._iterator = iter(self._batches)
-        return next(self._iterator, _END)
+            self._iterator = self._iter(self._batches)
+        return self._advance(self._iterator, _END)
 
-    async def _next_async(self) -> Any:
-        if self._iterator is None:
-            self._iterator = aiter(self._batches)
-        return await anext(self._iterator, _END)
-
-    def _close(self) -> None:
-        if isinstance(self._iterator, Generator):
-            self._iterator.close()
-
-    async def _close_async(self) -> None:
+    def _close(self) -> Any:
         if isinstance(self._iterator, AsyncGenerator):
-            await self._iterator.aclose()
+            return self._iterator.aclose()
+        return self._iterator.close() if isinstance(self._iterator, Generator) else None
 
 
 def _checked(batch: Any) -> list[Any]:
@@ -179,7 +159,7 @@ def _checked(batch: Any) -> list[Any]:
 
 
 class LoopExecutor:
-    """Runs coroutine functions on `loop`, or on a new loop if it is None."""
+    """Runs functions, plain or async, on `loop`, or on a new loop if it is None."""
 
     def __init__(self, name: str, loop: AbstractEventLoop | None) -> None:
         self._is_own = loop is None
@@ -188,15 +168,12 @@ class LoopExecutor:
         if self._is_own:
             Thread(target=self._serve, name=name, daemon=True).start()
 
-    def call(self, function: Callable[[], Awaitable[Any]]) -> Any:
-        """Returns its result or raises its error."""
-        self._running = asyncio.run_coroutine_threadsafe(_awaited(function), self._loop)
-        return self._running.result()
-
-    def cancel(self) -> None:
-        """Cancels a call that still runs and was abandoned."""
+    def call(self, function: Callable[[], Any]) -> Any:
+        """Returns its result or raises its error. A call that still runs was abandoned, and is cancelled first."""
         if self._running:
             self._running.cancel()
+        self._running = asyncio.run_coroutine_threadsafe(_awaited(function), self._loop)
+        return self._running.result()
 
     def end(self) -> None:
         if self._is_own:
@@ -207,5 +184,6 @@ class LoopExecutor:
             runner.get_loop().run_forever()
 
 
-async def _awaited(function: Callable[[], Awaitable[Any]]) -> Any:
-    return await function()
+async def _awaited(function: Callable[[], Any]) -> Any:
+    result = function()
+    return await result if isawaitable(result) else result
