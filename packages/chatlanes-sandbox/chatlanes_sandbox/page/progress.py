@@ -160,9 +160,6 @@ STATES_AFTER = {
     "task-rejected": "waiting",
 }
 
-#: Between the parts of a traceback.
-LINK = "\n\nThe above exception was the direct cause of the following exception:\n\n"
-RETRY = "celery.exceptions.Retry"
 #: Not failures: these updates are parked (chatlanes/tasks/settlement.py).
 PUT_OFF = ("FloodWait(", "UnknownBotError(")
 #: Not a failure: a newer update has ended the run, and is part of the next one.
@@ -237,14 +234,8 @@ def apply_event(progress: UpdateProgress, event: Event) -> int | None:
 
 def _fail(progress: UpdateProgress, event: Event, at_s: float) -> None:
     progress.ended_s = at_s
-    progress.traceback = of_the_bot(str(event.get("traceback") or ""))
+    progress.traceback = str(event.get("traceback") or "").strip()
     lines = progress.traceback.splitlines()
     progress.error = lines[-1] if lines else str(event.get("exception", ""))
     ending = "buried" if event["type"] == "task-failed" else "retried"
     progress.add_step(at_s, "failed", f"failed, and is {ending}: {progress.error}")
-
-
-def of_the_bot(traceback: str) -> str:
-    """The traceback without its last part if that is only Celery's Retry."""
-    before, link, after = traceback.strip().rpartition(LINK)
-    return before.strip() if link and after.splitlines()[-1].startswith(RETRY) else traceback.strip()
