@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         current,
     )
     from chatlanes.outbox import OutboxFullError, SendError, Sent, send, send_on_commit, sent
-    from chatlanes.poller import run
+    from chatlanes.poller.handle import run
     from chatlanes.poller.webhook.app import webhook
     from chatlanes.settings import Settings, SettingsError, load
     from chatlanes.tasks.app import app
@@ -39,7 +39,7 @@ _NAMES_OF = {
         "AskTimeout Bot Context Schedule SessionError StepError Timer TooMuchStagedError UpdateTimeoutError current"
     ),
     "chatlanes.outbox": "OutboxFullError SendError Sent send send_on_commit sent",
-    "chatlanes.poller": "run",
+    "chatlanes.poller.handle": "run",
     "chatlanes.poller.webhook.app": "webhook",
     "chatlanes.settings": "Settings SettingsError load",
     "chatlanes.tasks.app": "app",

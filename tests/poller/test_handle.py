@@ -1,4 +1,4 @@
-"""`from poller import run`: a poller inside a program, with Telegram or a custom source, and with lanes or a sink."""
+"""`chatlanes.run`: a poller inside a program, with Telegram or a custom source, and with lanes or a sink."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 
 from celery_lanes.embedded_server import Server
 from celery_lanes.protocol import connect
-from chatlanes.poller import run
 from chatlanes.poller.bot_api import TokenRefusedError
+from chatlanes.poller.handle import run
 from chatlanes.poller.leader_election import LEADER
 from chatlanes.settings import Settings, SettingsError, load
 from chatlanes.settings.imports import ImportPathError
