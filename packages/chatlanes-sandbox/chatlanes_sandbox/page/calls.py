@@ -17,9 +17,6 @@ from chatlanes_sandbox.simulator.calls.drafts import Drafts, Place
 from chatlanes_sandbox.simulator.calls.files import FileStore
 from chatlanes_sandbox.simulator.calls.params import Params, RefusedError, decoded, is_true, listed, whole
 
-#: The fields of a bot's User object in messages.
-USER = ("id", "is_bot", "first_name", "username")
-
 
 class PageChats(Chats):
     """The chats of one bot, some of them the page's. `publish` sends events that are not messages."""
@@ -31,7 +28,7 @@ class PageChats(Chats):
         history: ChatHistory,
         publish: Callable[[str, dict[str, Any]], None],
     ) -> None:
-        super().__init__({name: value for name, value in bot.items() if name in USER}, files, Drafts(self._drafted))
+        super().__init__(bot, files, Drafts(self._drafted))
         self._history = history
         self._publish = publish
         #: The update of the call; None: unknown.

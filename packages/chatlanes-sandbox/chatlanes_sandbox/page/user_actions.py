@@ -19,11 +19,10 @@ from chatlanes_sandbox.simulator.calls.chats import (
     ephemeral,
     id_of,
 )
-from chatlanes_sandbox.simulator.calls.content import without
+from chatlanes_sandbox.simulator.calls.content import LONGEST_CAPTION, without
 from chatlanes_sandbox.simulator.calls.files import photo_size
 from chatlanes_sandbox.simulator.calls.markup import marked
 
-LONGEST_CAPTION = 1024
 #: Ids of chats that the page does not show, between its own and the streamed ones.
 OTHER_CHATS = range(900_001, 900_011)
 MOST_FLOODED = 5_000
