@@ -21,7 +21,7 @@ from threading import TIMEOUT_MAX, Event, Lock, Thread, current_thread
 from typing import Any, TypeVar
 
 from celery_lanes.errors import complaint
-from celery_lanes.runtime.threads import Returned, Signal
+from celery_lanes.runtime.threads import Signal
 
 T = TypeVar("T")
 log = logging.getLogger("poller")
@@ -42,26 +42,6 @@ class Stopping(BaseException):
     """The poller must stop. Like KeyboardInterrupt, it is not an Exception."""
 
 
-class _Call(Returned):
-    """A call on another thread. `changed` is set when it has ended, and by a stop request."""
-
-    def __init__(self, function: Callable[[], Any]) -> None:
-        super().__init__()
-        self.is_over = False
-        self.changed = Signal()
-        self._function = function
-        self._name = current_thread().name
-
-    def run(self) -> None:
-        current_thread().name = self._name  # the log contains it
-        try:
-            self._result = self._function()
-        except BaseException as error:  # the caller gets every outcome
-            self._error = error
-        self.is_over = True
-        self.changed.set()
-
-
 class Stop:
     """A stop request cannot be withdrawn. Any thread may make it."""
 
@@ -71,7 +51,7 @@ class Stop:
         self._requested_at_s = math.inf  # on the monotonic clock
         self._extra_s = 0.0  # more time than the default
         self._in_flight_ended_s = -math.inf  # when the last call in flight ended
-        self._calls: set[_Call] = set()  # in progress
+        self._changed: set[Signal] = set()  # one for each call in progress
         self._idle: list[SerialExecutor] = []  # starting a thread takes longer than handing it a call
 
     @property
@@ -85,8 +65,8 @@ class Stop:
                 self._extra_s = math.inf if within_s is None else within_s - DEFAULT_WITHIN_S
                 self._requested_at_s = time.monotonic()
                 self._requested.set()
-                for call in list(self._calls):
-                    call.changed.set()
+                for changed in list(self._changed):
+                    changed.set()
                 while self._idle:  # one that is ending takes no further call
                     self._idle.pop().end()
 
@@ -126,21 +106,26 @@ class Stop:
             self._in_flight_ended_s = time.monotonic()
 
     def _run(self, function: Callable[[], T], leave_at_s: Callable[[], float], grace_s: float) -> T:
-        call, thread = _Call(function), self._thread()
+        def named() -> T:
+            current_thread().name = name  # the log contains it
+            return function()
+
+        name, thread, changed = current_thread().name, self._thread(), Signal()
         # Before the call starts, so that `request` wakes it.
-        self._calls.add(call)
+        self._changed.add(changed)
+        call = thread.submit(named)
+        call.add_done_callback(lambda _: changed.set())
         try:
-            thread.submit(call.run)
-            while not call.is_over:
+            while not call.done():
                 left_s = leave_at_s() - time.monotonic() if self.is_requested else math.inf
                 if left_s <= 0:
                     raise Stopping
-                call.changed.wait(min(left_s, TIMEOUT_MAX))
+                changed.wait(min(left_s, TIMEOUT_MAX))
+            return call.result()
         finally:
-            self._calls.discard(call)
-            self._put_back(thread, is_idle=call.is_over)
-        result: T = call.outcome()
-        return result
+            self._changed.discard(changed)
+            self._put_back(thread, is_idle=call.done())
+            del call  # the traceback of its error refers to it
 
     def _thread(self) -> "SerialExecutor":
         with self._lock:
