@@ -1,12 +1,9 @@
 """`chatlanes poller`: fetches updates by long polling, or replays a file.
 
-Guarantees, if there are many bots, that a bot which fails or cannot be polled does not stop the others, and that each
-log line names its bot. The bots share the process and the stop request; each has a thread, a lead, a backlog limit and
-connections of its own.
-
-Guarantees of a replay that the updates it reports as appended are durable, in the order of the file, and that a line
-which is not an update is reported by its number and not appended. Updates that were appended in the last 48 h are
-dropped as seen, so a replay may be repeated. USER_RATE does not hold for them.
+Guarantees that one of many bots which fails or cannot be polled does not stop the others: each has a thread, a lead, a
+backlog limit and connections of its own. Guarantees of a replay that the updates it reports as appended are durable, in
+the order of the file, and that any other line is reported by its number. Updates of the last 48 h are dropped as seen,
+so a replay may be repeated. USER_RATE does not hold for it.
 """
 
 import logging

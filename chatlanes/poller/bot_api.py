@@ -1,12 +1,9 @@
 """The Bot API calls of the poller, their errors, and the offset of getUpdates.
 
-Guarantees that no error contains the bot token, neither in its text nor in a chained exception: the token is part of
-every URL, and an exception may contain its URL. Any status with any body is a result or one of these errors, and the
-same problem has the same error text each time, so that a change can be recognized. Does not retry, wait or log: the
-type of an error lets the caller decide.
-
-Guarantees that the offset never moves past an update that was not in the batch, and that no id is read from malformed
-data.
+Any status with any body is a result or one of these errors. Guarantees that none of them, nor one that it is chained
+to, contains the bot token, which is part of every URL; and that the same problem has the same text each time, so that a
+change can be recognized. The offset never moves past an update that was not in the batch, and no id is read from
+malformed data. Does not retry, wait or log: the type of an error lets the caller decide.
 """
 
 from collections.abc import Iterable

@@ -1,11 +1,8 @@
 """The lanes as a sink: appends the updates that the filter admits to Redis, and retries until they are durable.
 
-Guarantees that all admitted updates are durable and counted when `append` returns. Does not append after the lead was
-lost: each append carries the guard of the lead.
-
-Guarantees that this poller makes no more than `max_pending` updates wait or run, because at this limit nothing is
-fetched, and below it at most what fits; other pollers may append more. Telegram holds the rest. Does not remove the
-limits of Telegram, which drops updates beyond 100,000 or after their time to live.
+Guarantees that all admitted updates are durable and counted when `append` returns, and that nothing is appended after
+the lead was lost. At `max_pending` nothing is fetched, and below it at most what fits; other pollers may append more.
+Telegram holds the rest, but drops updates beyond 100,000 or after their time to live.
 """
 
 import logging

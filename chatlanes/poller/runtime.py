@@ -1,12 +1,8 @@
 """The stop request, which ends every wait of the poller before a deadline; and calls that are retried until then.
 
-Guarantees that no call made through this module delays the exit after the request, because the caller stops waiting.
-Does not end the call itself: it continues on a daemon thread until the process exits. So use it only for calls that may
-be cut off at any point, as all calls of the poller may be (see loop.py).
-
-A Retry has a backoff and is optionally bounded. Guarantees one log line when calls begin to fail, one when the error
-changes, and one when they succeed again. Retries only the errors that the caller names. The wait doubles up to a limit,
-with jitter.
+Guarantees that no call made through this module delays the exit after the request: the caller stops waiting, and the
+call continues on a daemon thread. So use it only for calls that may be cut off at any point, as all calls of the poller
+may be (loop.py). A Retry logs one line when calls begin to fail, when the error changes, and when they succeed again.
 """
 
 import logging
@@ -73,8 +69,7 @@ class Stop:
     def request_on_signals(self) -> None:
         """From now on SIGTERM and SIGINT request the stop. Call it on the main thread, before other threads start.
 
-        A thread waits for the signals. A signal handler would run on the main thread at any point, even while that
-        holds the lock that `request` needs.
+        A thread waits for them: a signal handler could interrupt the holder of the lock that `request` needs.
         """
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         Thread(target=self._wait_for_signal, name="signals", daemon=True).start()

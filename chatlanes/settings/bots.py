@@ -106,9 +106,8 @@ class AddedBot(BotSettings):
 
 
 def read_bots(path: Path, ordinary: Mapping[str, Any], env: Mapping[str, str]) -> tuple[BotSettings, ...]:
-    """The bots of the file, in its order. `ordinary` are the given settings; `env` has the tokens.
-
-    Raises SettingsError with a line for each thing that is wrong.
+    """The bots of the file, in its order. `ordinary` are the given settings; `env` has the tokens. Raises SettingsError
+    with a line for each thing that is wrong.
     """
     wrong: list[str] = []
     bots = []

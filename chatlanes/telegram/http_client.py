@@ -1,12 +1,8 @@
 """The HTTP client of every Bot API call: requests to one server, with limits.
 
 Each request is sent at most once, without redirects, cookies and ~/.netrc, and its `before_send` runs immediately
-before its bytes are sent. The whole response (interim responses, head, body and trailers) is limited in time and in
-size, also after decompression; an error says whether the request may have arrived. Threads and greenlets may share a
-client; a forked child may not use its parent's.
-
-`parse_answer` reads any status and body; `read_answer` returns the result or raises a typed error. The poller has its
-own errors (poller/bot_api.py).
+before its bytes are sent. The whole response is limited in time and in size, also after decompression; an error says
+whether the request may have arrived. Threads and greenlets may share a client; a forked child may not use its parent's.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Appends the updates of one bot from its webhook to the lanes: filter, backlog limit, group commit and progress.
 
-Guarantees that no update is accepted above MAX_PENDING, so that Telegram holds the rest, and that the backlog is read
-again until updates fit. Connects to Redis on first use, and again after an outage.
-
-Group commit: updates that arrive during an append share the next one. Guarantees one append at a time, that an update
-is in the first append after its arrival, and an answer within ANSWER_WITHIN_S: durable, or not known to be durable. An
-update that is not known to be durable may still be appended: Telegram sends it again, and the append drops it as seen.
+Guarantees that no update is accepted above MAX_PENDING, so that Telegram holds the rest. Connects to Redis on first
+use, and again after an outage. One append runs at a time, and the updates that arrive meanwhile share the next one.
+Each is answered within ANSWER_WITHIN_S: it is durable, or not known to be. One that is not may still be appended:
+Telegram sends it again, and the append drops it as seen.
 """
 
 import asyncio

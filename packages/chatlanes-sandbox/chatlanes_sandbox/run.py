@@ -131,9 +131,8 @@ def suggest(paths: Sequence[str]) -> None:
 
 
 def hide_from_git(folder: Path) -> None:
-    """Make the folder, with a `.gitignore` of everything in it. A folder that the user made gets none.
-
-    Raises StartError if no file can be written there.
+    """Make the folder, with a `.gitignore` of everything in it unless the user made it. Raises StartError if no file
+    can be written there.
     """
     ignored = folder / ".gitignore"
     try:

@@ -1,11 +1,8 @@
 """The simulator over HTTP: /bot<token>/<method>, /file/bot<token>/<path>, and its control interface (control.py).
 
-Answers are those of api.telegram.org: parameters in the query, as a form, as JSON or multipart; 404 for a malformed
-token or an unknown method, 401 for another bot's token.
-
-Prints one line on stdout when it accepts connections, and ends at once on SIGTERM: it has nothing to save. A request is
-answered only under a name of this machine, and with an Origin header only if the page is ours. Programs send no origin
-and are let in.
+Answers are those of api.telegram.org: 404 for a malformed token or an unknown method, 401 for another bot's token. A
+request is answered only under a name of this machine, and with an Origin header only if the page is ours. Prints one
+line on stdout when it accepts connections, and ends at once on SIGTERM: it has nothing to save.
 """
 
 from __future__ import annotations
@@ -176,9 +173,7 @@ def serve(
     names: frozenset[str] = NAMES,
 ) -> None:
     """Serve until SIGTERM or SIGINT; `app` replaces the bot's own application. `started` is called on the loop.
-    Requests that name another host than those in `names`, or come from a foreign page, are refused.
-
-    Raises PortInUseError.
+    Requests that name another host than those in `names` are refused, as are foreign pages. Raises PortInUseError.
     """
     listener = _listener(host, port)
     config = uvicorn.Config(

@@ -165,10 +165,7 @@ class LongPolls:
         self._last_conflict_at = float("-inf")
 
     async def get(self, params: dict[str, Any], gone: Gone) -> list[bytes]:
-        """Answer one getUpdates, after at most its timeout.
-
-        Raises GetUpdatesConflictError.
-        """
+        """Answer one getUpdates, after at most its timeout. Raises GetUpdatesConflictError."""
         offset = whole(params, "offset", 0)
         limit = min(max(whole(params, "limit", MAX_LIMIT), 1), MAX_LIMIT)
         timeout_s: float = min(max(whole(params, "timeout", 0), 0), MAX_TIMEOUT_S)

@@ -1,11 +1,9 @@
 """The effects of a bot's calls on its chats, and Telegram's answers.
 
 Message ids grow per chat, common mistakes are refused as by Telegram, and methods that send, forward or edit return the
-message. The last messages are kept, those of users included. Once others were forgotten, any other id counts as an
-existing message.
-
-An ephemeral message has the message_id 0, a receiver, and an ephemeral_message_id from the ids of its chat. Only the
-methods for ephemeral messages find it.
+message. The last messages, also of users, are kept; once others were forgotten, any other id counts as an existing
+message. An ephemeral message has the message_id 0, a receiver, and an ephemeral_message_id from the ids of its chat,
+by which only its own methods find it.
 """
 
 import json
