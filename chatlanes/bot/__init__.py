@@ -7,16 +7,3 @@ from chatlanes.bot.schedules import Schedule
 from chatlanes.bot.session import SessionError
 from chatlanes.bot.stored import TooMuchStagedError
 from chatlanes.bot.timers import Timer
-
-__all__ = [
-    "AskTimeout",
-    "Bot",
-    "Context",
-    "Schedule",
-    "SessionError",
-    "StepError",
-    "Timer",
-    "TooMuchStagedError",
-    "UpdateTimeoutError",
-    "current",
-]

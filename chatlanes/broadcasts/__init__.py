@@ -10,26 +10,3 @@ from chatlanes.broadcasts.feeding import FEED_TASK, Feeder, feed_again, feed_mes
 from chatlanes.broadcasts.pacing import RateError, checked_rate
 from chatlanes.broadcasts.reasons import NOT_REACHED, Reason, detail_of, reason_of
 from chatlanes.broadcasts.recipients import RecipientsError, is_chat_id, read_recipients
-
-__all__ = [
-    "FEED_TASK",
-    "NOT_REACHED",
-    "BroadcastProgress",
-    "Broadcasts",
-    "Call",
-    "Feeder",
-    "RateError",
-    "Reason",
-    "RecipientsError",
-    "UnknownBroadcastError",
-    "bots_with",
-    "checked_rate",
-    "detail_of",
-    "feed_again",
-    "feed_message",
-    "is_chat_id",
-    "keys",
-    "new_id",
-    "read_recipients",
-    "reason_of",
-]

@@ -7,5 +7,3 @@ line contains the token of a bot that is served here. Does not change other text
 from chatlanes.logs.ids import Ids, UpdateIds, about
 from chatlanes.logs.lines import JsonLines
 from chatlanes.logs.redaction import Secrets
-
-__all__ = ["Ids", "JsonLines", "Secrets", "UpdateIds", "about"]

@@ -8,21 +8,3 @@ from chatlanes.outbox.call import KIND, OutboxCall, SendError, call_of, settings
 from chatlanes.outbox.on_commit import send_on_commit
 from chatlanes.outbox.results import State, ending
 from chatlanes.outbox.sending import Outbox, OutboxFullError, Sent, find, outbox, send, sent
-
-__all__ = [
-    "KIND",
-    "Outbox",
-    "OutboxCall",
-    "OutboxFullError",
-    "SendError",
-    "Sent",
-    "State",
-    "call_of",
-    "ending",
-    "find",
-    "outbox",
-    "send",
-    "send_on_commit",
-    "sent",
-    "settings_for",
-]

@@ -7,5 +7,3 @@ Importing it reads nothing: only `load()` does, and the entry points pass the va
 from chatlanes.settings.model import Settings, SettingsError, secret_from
 from chatlanes.settings.reading import load
 from chatlanes.settings.spelling import settings_warnings
-
-__all__ = ["Settings", "SettingsError", "load", "secret_from", "settings_warnings"]

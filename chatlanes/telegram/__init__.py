@@ -5,11 +5,3 @@ imported by name.
 """
 
 from chatlanes.telegram.errors import BotApiError, ChatMigrated, NetworkError, NotModified, TooManyRequests
-
-__all__ = [
-    "BotApiError",
-    "ChatMigrated",
-    "NetworkError",
-    "NotModified",
-    "TooManyRequests",
-]

@@ -25,27 +25,3 @@ from chatlanes.updates.routing import (
     keys_of,
     queue_of,
 )
-
-__all__ = [
-    "ORDERS",
-    "QUESTION_DATA",
-    "WHOLE_BOT",
-    "KeysError",
-    "ParsedUpdate",
-    "by_chat",
-    "by_topic",
-    "by_user",
-    "chat_of",
-    "check_order_by",
-    "copy_of",
-    "is_express",
-    "is_stale",
-    "keys_of",
-    "number",
-    "object_id",
-    "parse",
-    "part",
-    "queue_of",
-    "text_id",
-    "text_of",
-]

@@ -2,5 +2,3 @@
 
 from chatlanes.bot.stream.messages import OnInterrupt, apply_on_interrupt, finish_interrupted
 from chatlanes.bot.stream.stream import Stream
-
-__all__ = ["OnInterrupt", "Stream", "apply_on_interrupt", "finish_interrupted"]

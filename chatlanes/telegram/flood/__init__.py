@@ -7,17 +7,3 @@ are stored in Redis and use its clock. Telegram's own limits are not published a
 from chatlanes.telegram.flood.gate import Ask, Gate, GateAnswer, Passage, Rates, RunGate
 from chatlanes.telegram.flood.keys import flood_counts, flood_pauses
 from chatlanes.telegram.flood.parking import FloodWait, Parking, ParkUpdate
-
-__all__ = [
-    "Ask",
-    "FloodWait",
-    "Gate",
-    "GateAnswer",
-    "ParkUpdate",
-    "Parking",
-    "Passage",
-    "Rates",
-    "RunGate",
-    "flood_counts",
-    "flood_pauses",
-]

@@ -250,6 +250,3 @@ def _slots(pool: Any) -> int:
         return (pool._pool.size if pool.is_green else pool.num_processes) or 1
     except (AttributeError, TypeError):  # the pool has stopped, the background thread has not
         return 1
-
-
-__all__ = ["DEFAULTS", "Lanes", "LanesStep", "check_transport", "install"]

@@ -28,5 +28,3 @@ class AppGroup(Group):
 
 
 lanes = AppGroup("lanes", help="Show the lanes, handle buried messages, pause and resume, check the deployment.")
-
-__all__ = ["lanes"]

@@ -3,5 +3,3 @@
 from chatlanes_sandbox.supervisor.import_check import ImportCheck
 from chatlanes_sandbox.supervisor.output import can_redraw
 from chatlanes_sandbox.supervisor.supervisor import Supervisor
-
-__all__ = ["ImportCheck", "Supervisor", "can_redraw"]
