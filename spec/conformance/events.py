@@ -18,7 +18,7 @@ from spec.conformance.monitor import Call
 
 #: Verbs that change no record that the specification has.
 WITHOUT_EFFECT = ("look", "lose", "rights", "acknowledge", "timers_of", "end", "stage")
-_HEADER = re.compile(r"^-- (\w+): .*\n(?:--.*\n)*-- KEYS", re.MULTILINE)
+_HEADER = re.compile(r"^-- (\w+): .*\n(?:--.*\n)*-- Returns", re.MULTILINE)
 _WRITES = (
     "HSET",
     "HDEL",
@@ -96,7 +96,7 @@ def script_in(call: Call) -> tuple[str, Script] | None:
     named = _HEADER.findall(source)
     if not named or (keys.MESSAGE not in source and keys.COUNTS not in source):
         return None
-    fixed, group = contract(named[-1], source[source.rindex(f"-- {named[-1]}: ") :])
+    fixed, group = contract(source[source.rindex(f"-- {named[-1]}: ") :])
     digest = hashlib.sha1(source.encode("latin-1"), usedforsecurity=False).hexdigest()
     return digest, Script(named[-1], fixed, len(group) or 1)
 

@@ -1,5 +1,4 @@
 -- accepted: Telegram accepted a call, so earlier refusals concerned single chats, not the whole bot.
 -- KEYS  1 refused
--- ARGV  none
 -- Returns 1, or 0 if no scope was refused
 return redis.call('DEL', KEYS[1])

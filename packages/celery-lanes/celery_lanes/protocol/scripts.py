@@ -68,7 +68,7 @@ class Script:
         self.source = with_values(assembled(name, package))
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
         _sources[self.sha] = self.source
-        self.fixed, self.group = contract(name, verb)
+        self.fixed, self.group = contract(verb)
 
     def command(
         self,
@@ -237,15 +237,10 @@ def _read(name: str, package: str) -> str:
     return (files(package) / "lua" / f"{name}.lua").read_text("utf-8")
 
 
-def contract(name: str, verb: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def contract(verb: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The fixed arguments of a verb, and those that repeat, by the names in its header."""
-    argv = _FIXED.search(verb)
-    if argv is None:
-        raise ValueError(f"{name}.lua has no ARGV line in its header")
-    group = _GROUP.search(verb)
-    words = argv.group(1)
-    if words == "none":
-        return (), ()
+    argv, group = _FIXED.search(verb), _GROUP.search(verb)
+    words = argv.group(1) if argv else ""
     if group is None and "once for each" in words:  # only a group
         return (), tuple(words.split(",")[0].split())
     return tuple(words.split()), tuple(group.group(1).split()) if group else ()

@@ -48,9 +48,9 @@ from celery_lanes.protocol.scripts import (
 from celery_lanes.protocol.verbs import History, commit, finish
 
 LUA = Path(celery_lanes.protocol.__file__).parent / "lua"
-#: A verb has arguments. Shared chunks, which are prepended to verbs, have none.
 FILES = {path.stem: path.read_text() for path in LUA.rglob("*.lua")}
-SOURCES = {name: source for name, source in FILES.items() if "\n-- ARGV" in source}
+#: The verbs. Shared chunks, which are prepended to them, are in a folder of their own.
+SOURCES = {path.stem: FILES[path.stem] for path in LUA.glob("*.lua")}
 VERBS = sorted(SOURCES)
 PRELUDE = FILES["prelude"]
 
@@ -73,8 +73,10 @@ def code(verb: str) -> str:
 @verbs
 def test_a_header_has_its_parts_in_order(verb: str) -> None:
     opening = [line for line in header(verb) if re.match(rf"-- ({verb}:|KEYS |ARGV |Returns )", line)]
-    assert [line.split()[1] for line in opening] == [f"{verb}:", "KEYS", "ARGV", "Returns"]
+    found = [line.split()[1] for line in opening]
+    assert found == [each for each in (f"{verb}:", "KEYS", "ARGV", "Returns") if each in found]
     assert header(verb)[0] == opening[0]
+    assert "Returns" in found
 
 
 @verbs
@@ -106,8 +108,8 @@ def test_the_group_is_bound_by_its_names_and_its_size(verb: str) -> None:
 
 @verbs
 def test_keys_are_used_if_the_header_lists_them(verb: str) -> None:
-    [line] = [line for line in header(verb) if line.startswith("-- KEYS")]
-    assert bool(re.search(r"\bKEYS\b", code(verb))) == (line != "-- KEYS  none")
+    lines = [line for line in header(verb) if line.startswith("-- KEYS")]
+    assert len(lines) == bool(re.search(r"\bKEYS\b", code(verb)))
 
 
 @pytest.mark.parametrize("name", FILES)

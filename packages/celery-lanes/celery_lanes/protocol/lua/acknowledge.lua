@@ -1,7 +1,5 @@
 -- acknowledge: mark every recorded loss as seen by a person. The records stay, so that a process which notices a loss
 -- later does not report it as a new one.
--- KEYS  none
--- ARGV  none
 -- Returns the records that were not acknowledged before
 
 even_when_full()

@@ -1,7 +1,6 @@
 -- advance: record how far a schedule has come, and append the messages of its occurrences, in one step. Of several
 -- processes that call it for the same occurrences, the first one does it.
 -- With  places
--- KEYS  none
 -- ARGV  schedule known record until_ms
 --       then id queue stored lanes, once for each message: `lanes` are keys joined by \n
 --       `record` is what the caller keeps of the schedule; empty: it is removed. Nothing is changed unless the present

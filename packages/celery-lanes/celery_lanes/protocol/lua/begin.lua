@@ -1,5 +1,4 @@
 -- begin: record that a call is about to be made, or return its outcome in an earlier run. Extends the lease.
--- KEYS  none
 -- ARGV  id fence lease_ms position what cursor
 --       `cursor` is 0, or that of the answer `forgetting`
 -- Returns {'begun'}, {'done', outcome}, {'refused', outcome}, {'uncertain'}: an earlier run began it and left no outcome,

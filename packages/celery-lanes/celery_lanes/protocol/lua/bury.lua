@@ -1,6 +1,5 @@
 -- bury: move a message to the dead letters with its error; its lanes continue.
 -- With  ending
--- KEYS  none
 -- ARGV  id fence problem
 -- Returns 1, or 0 if the lease was lost and nothing was changed
 local id, fence, problem = unpack(ARGV, 1, 3)

@@ -1,6 +1,5 @@
 -- cancel: remove a timer before it is due.
 -- With  timers
--- KEYS  none
 -- ARGV  timer
 -- Returns 1, or 0 if the timer does not exist
 local timer = unpack(ARGV, 1, 1)

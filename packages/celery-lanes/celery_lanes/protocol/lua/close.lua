@@ -1,5 +1,4 @@
 -- close: end the collecting of a group during its run. Later messages wait behind it, and none interrupts it; a stop does.
--- KEYS  none
 -- ARGV  id fence
 -- Returns 1, or 0 if the lease was lost and nothing was changed
 local id, fence = unpack(ARGV, 1, 2)

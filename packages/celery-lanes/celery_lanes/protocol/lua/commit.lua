@@ -1,6 +1,5 @@
 -- commit: do the writes of a run and settle its message, in one step. Afterwards the message does not run again.
 -- With  committing
--- KEYS  none
 -- ARGV  id fence skipped staged
 --       then what key value time_ms, once for each write, in this order: `set` (time_ms 0: no expiry), `delete`,
 --       `move` to the key `value`, which is overwritten (if `key` does not exist, nothing happens), `add` time_ms to

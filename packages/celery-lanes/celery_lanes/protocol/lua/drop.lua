@@ -1,6 +1,5 @@
 -- drop: delete a buried message. It is still remembered as seen, so that it is not appended again.
 -- With  places
--- KEYS  none
 -- ARGV  id
 -- Returns 1, or 0 if no such message is buried
 local id = unpack(ARGV, 1, 1)

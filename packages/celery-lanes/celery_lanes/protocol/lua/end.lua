@@ -1,5 +1,4 @@
 -- end: record the outcome of a call that this run has begun, also after the run was interrupted.
--- KEYS  none
 -- ARGV  id fence position what kind outcome
 --       `kind` is done, refused (the call took no effect), or undone (it was not made)
 -- Returns 1, or 0 if the lease was lost; then nothing was changed that concerns another run

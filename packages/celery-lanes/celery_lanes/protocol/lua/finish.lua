@@ -1,6 +1,5 @@
 -- finish: do the next writes of a large commit; after the last one, settle its message.
 -- With  committing
--- KEYS  none
 -- ARGV  id
 -- Returns 1 if writes are left, else 0
 local id = unpack(ARGV, 1, 1)

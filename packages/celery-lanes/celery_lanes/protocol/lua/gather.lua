@@ -1,7 +1,6 @@
 -- gather: make messages that follow a leased one in all its lanes part of it, before its run begins. This run and later
 -- ones get all of them; they are settled, buried and replayed together.
 -- With  joining
--- KEYS  none
 -- ARGV  id fence
 --       then id, once for each message, in the order of the lanes
 -- Returns how many were gathered, or -1 if the lease was lost. The others remain in their places, from the first one on

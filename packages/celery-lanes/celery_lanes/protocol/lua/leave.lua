@@ -1,6 +1,5 @@
 -- leave: return the last messages that a run has taken. They follow it again, in front of all others.
 -- With  joining
--- KEYS  none
 -- ARGV  id fence kept
 --       `kept`: how many of those that were taken stay with the run
 -- Returns 1, or 0 if the lease was lost and nothing was changed

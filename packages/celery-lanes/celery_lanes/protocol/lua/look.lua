@@ -1,6 +1,4 @@
 -- look: return the identity of this database and its totals.
--- KEYS  none
--- ARGV  none
 -- Returns {identity, appended, settled, pending}
 
 even_when_full()

@@ -1,5 +1,4 @@
 -- lose: record that this database is not the one that a process has used, or is an older state of it.
--- KEYS  none
 -- ARGV  known appended settled ended found found_appended found_settled
 --       what the process knew: identity, totals, number of settled or buried messages; what it found: identity, totals
 -- An older state gets a new identity, so that every other process notices too. Several processes may report one loss.

@@ -1,6 +1,5 @@
 -- park: postpone a message that has not failed: it stays first in its lanes, which wait until it is due.
 -- With  ending
--- KEYS  none
 -- ARGV  id fence delay_ms kind reason
 --       `kind` is the word under which it is counted (may be empty), `reason` is shown to people
 -- Returns 1, or 0 if the lease was lost and nothing was changed

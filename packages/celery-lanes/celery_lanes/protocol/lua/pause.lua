@@ -1,6 +1,5 @@
 -- pause: stop handing out messages of a lane, a queue or a group of queues. New ones wait; running ones continue.
 -- With  places
--- KEYS  none
 -- ARGV  what named
 --       `what` is lane, queue or group
 -- Returns 1, or 0 if it was paused already

@@ -1,7 +1,6 @@
 -- reconcile: release messages that are leased to a holder which does not hold them, because a reply never arrived. No
 -- attempt or death is counted.
 -- With  ending
--- KEYS  none
 -- ARGV  holder
 --       then id, once for each message that the holder holds
 -- Returns how many were released

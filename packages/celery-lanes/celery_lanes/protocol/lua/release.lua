@@ -1,6 +1,5 @@
 -- release: give messages back untouched: each stays first in its lanes and is ready at once.
 -- With  ending
--- KEYS  none
 -- ARGV  id fence died, once for each message; `died` is 1 if its process died after it had started, 2 if it never
 --       started, else 0
 -- Returns the ids whose lease was lost; they were not changed

@@ -1,5 +1,4 @@
 -- renew: extend the leases that still hold.
--- KEYS  none
 -- ARGV  lease_ms
 --       then id fence, once for each lease
 -- Returns the ids whose lease was lost

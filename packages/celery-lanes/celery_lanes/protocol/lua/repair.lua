@@ -1,6 +1,5 @@
 -- repair: check a few keys, and make them agree with the records of the messages.
 -- With  timers
--- KEYS  none
 -- ARGV  cursor limit lease_ms
 -- Returns {the next cursor ("0": the round is complete), how many repairs were made}
 local cursor, limit, lease_ms = unpack(ARGV, 1, 3)

@@ -1,6 +1,5 @@
 -- replay: put a buried message back at the end of its lanes, with its counts at zero.
 -- With  places
--- KEYS  none
 -- ARGV  id
 -- Returns 1, or 0 if no such message is buried
 local id = unpack(ARGV, 1, 1)

@@ -1,6 +1,5 @@
 -- retry: give a message back after a failure: it stays first in its lanes, which wait until it is due.
 -- With  ending
--- KEYS  none
 -- ARGV  id fence delay_ms problem
 -- Returns 1, or 0 if the lease was lost and nothing was changed
 local id, fence, delay_ms, problem = unpack(ARGV, 1, 4)

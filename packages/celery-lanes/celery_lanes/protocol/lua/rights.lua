@@ -1,7 +1,5 @@
 -- rights: return the commands of the scripts that this user may not use. Redis checks a command when a script comes to it,
 -- and keeps what the script has written before.
--- KEYS  none
--- ARGV  none
 -- Returns names
 
 -- What the errors of Redis and Valkey have in common, for a command, a key, a channel, and a renamed command.

@@ -1,6 +1,5 @@
 -- schedule: set a timer, unless its message was seen before. If it is due already, it fires at once, after older ones.
 -- With  numbers timers
--- KEYS  none
 -- ARGV  timer id queue lanes stored at_ms in_ms scope number replaces seen_ttl_s seen_block after_run
 --       `at_ms`: when it is due; if empty, `in_ms` from now. The message is remembered by `scope` and `number` (may be
 --       empty); `replaces` is 1, or 0 to keep a timer of the same name as it is; `after_run` as in append.lua

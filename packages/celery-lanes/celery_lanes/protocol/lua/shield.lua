@@ -1,7 +1,6 @@
 -- shield: keep a run from being interrupted or stopped, or allow it again. A group that arrived meanwhile and would have
 -- interrupted it joins it then, and ends the run. A message that arrived meanwhile to stop it ends the run then.
 -- With  joining
--- KEYS  none
 -- ARGV  id fence shielded
 --       `shielded` is 1 or 0
 -- Returns 1, 0 if the lease was lost and nothing was changed, or 2 if the run has ended

@@ -1,5 +1,4 @@
 -- stage: store the next writes of a large commit, which does them.
--- KEYS  none
 -- ARGV  id fence before
 --       then row, once for each write: its four fields, as timers.lua joins fields
 --       `before`: how many of its writes were stored before; the others are replaced

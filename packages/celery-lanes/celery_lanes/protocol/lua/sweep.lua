@@ -1,7 +1,6 @@
 -- sweep: make messages with expired leases, due retries and due groups ready, and let due timers join their lanes, and
 -- held messages whose time is over, even when their appender is gone. The batch is bounded.
 -- With  numbers committing
--- KEYS  none
 -- ARGV  lease_ms limit holder slots
 --       `holder` (may be empty) counts as alive for one lease, with this many `slots`
 -- Returns {expired, due, ms until the next one is due (-1: none is leased, delayed, collected, set or paced),

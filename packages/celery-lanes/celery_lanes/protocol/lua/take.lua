@@ -1,6 +1,5 @@
 -- take: let a run take the next message of the group that follows it in all its lanes and was never leased.
 -- With  joining
--- KEYS  none
 -- ARGV  id fence known place
 --       `place`: a number that says when in the run it is taken, for later runs; empty: none is taken. `known`: how many
 --       messages the holder knows that this run, and runs before it, have taken; if there are more, the answer to an

@@ -1,6 +1,5 @@
 -- timers_of: return timers of owners, about 100 in a step.
 -- With  timers
--- KEYS  none
 -- ARGV  owner cursor, once for each owner; `cursor` is 0 at first
 -- Returns {the cursor of each owner for the next call, empty if all of its timers were returned}, the version of the
 --       texts of a timer that could not be read (0: all could), then for each timer owner, name, when it is due (ms), id,
