@@ -8,6 +8,7 @@ RedisError, it is unknown whether the call was appended: the same key again give
 from __future__ import annotations
 
 import json
+import os
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,6 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from celery_lanes.errors import LeaseLost
 from celery_lanes.protocol import DurableAppends, Guard, keys, plain
-from celery_lanes.runtime import process
 from chatlanes.outbox.call import KIND, OutboxCall, SendError, call_of, settings_for
 from chatlanes.outbox.results import KEPT_S, SENDING, SENT, State
 from chatlanes.settings import Settings, load
@@ -110,7 +110,7 @@ class Outbox:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._idle: deque[DurableAppends] = deque()  # as in Store: no lock, which could be held at a fork
-        self._pid = process.pid
+        self._pid = os.getpid()
 
     def append(self, call: OutboxCall) -> None:
         """Append the call, unless one of this id was. Raises OutboxFullError, RedisError and ServerUnfit.
@@ -166,8 +166,8 @@ class Outbox:
     @contextmanager
     def _connection(self) -> Iterator[DurableAppends]:
         """One that is used no more after an error. Raises ServerUnfit and RedisError."""
-        if self._pid != process.pid:  # a forked child must not share its parent's sockets
-            self._pid, self._idle = process.pid, deque()
+        if self._pid != (pid := os.getpid()):  # a forked child must not share its parent's sockets
+            self._pid, self._idle = pid, deque()
         try:
             appends = self._idle.pop()
         except IndexError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +18,7 @@ from celery_lanes.errors import LeaseLost
 from celery_lanes.leases.background import AckFlusher
 from celery_lanes.leases.prefetch import Pool
 from celery_lanes.protocol import NewMessage, connect, envelope, keys
-from celery_lanes.runtime import clock, process
+from celery_lanes.runtime import clock
 from celery_lanes.worker.request import LaneRequest
 from tests.support.waiting import WITHIN_S, until
 
@@ -92,7 +93,7 @@ def test_a_check_waits_while_redis_is_away(tmp_path: Path) -> None:
 
 def test_a_child_that_is_late_asks_redis_before_it_starts(lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
     delivery = handed_out(lanes, starts=False)
-    monkeypatch.setattr(process, "pid", 0)  # as in a forked child, which has a copy of the table
+    monkeypatch.setattr(os, "getpid", lambda: 0)  # as in a forked child, which has a copy of the table
     delivery.deadline_s = clock.now_s() - 1
     delivery.start()
     lose(lanes, delivery)
@@ -105,7 +106,7 @@ def test_a_child_that_is_late_asks_redis_before_it_starts(lanes: Lanes, monkeypa
 
 def test_a_released_run_makes_no_further_call(lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
     delivery = handed_out(lanes)
-    monkeypatch.setattr(process, "pid", 0)
+    monkeypatch.setattr(os, "getpid", lambda: 0)
     delivery.journal.begin("1", "pay:1")
     delivery.release()
     with pytest.raises(LeaseLost):
@@ -114,7 +115,7 @@ def test_a_released_run_makes_no_further_call(lanes: Lanes, monkeypatch: pytest.
 
 def test_a_call_whose_begin_redis_refuses_is_not_made(lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:
     delivery = handed_out(lanes)
-    monkeypatch.setattr(process, "pid", 0)
+    monkeypatch.setattr(os, "getpid", lambda: 0)
     lose(lanes, delivery)
     with pytest.raises(LeaseLost):
         delivery.journal.begin("1", "pay:1")

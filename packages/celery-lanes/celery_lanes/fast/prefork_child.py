@@ -27,9 +27,8 @@ from billiard.common import pickle_loads
 from billiard.pool import ACK, EX_FAILURE, EX_OK, READY, SIG_SOFT_TIMEOUT, soft_timeout_sighandler
 from celery.concurrency.asynpool import Worker
 
-from celery_lanes.leases import REFUSED, RELEASED, STARTED, Report, ReportChannel, line_of, report_of
+from celery_lanes.leases import REFUSED, RELEASED, STARTED, PipeEnd, Report, ReportChannel, line_of, report_of
 from celery_lanes.runtime import clock, threads
-from celery_lanes.runtime.process import PipeEnd
 
 #: Hundreds of lines: many more than a child can write before its parent, while it sends jobs, reads them.
 SIZE = 1 << 16

@@ -10,6 +10,7 @@ own strategy or request class.
 from __future__ import annotations
 
 import logging
+import os
 from functools import partial
 from time import monotonic, time
 from typing import Any, ClassVar
@@ -28,7 +29,6 @@ from kombu.utils import json as kombu_json
 from celery_lanes.fast.tracer import Tracer
 from celery_lanes.protocol import envelope
 from celery_lanes.protocol.codec import loads
-from celery_lanes.runtime import process
 from celery_lanes.worker.request import LaneRequest, LeasedTask, ReceiveLeased
 from celery_lanes.worker.task import LaneTask
 
@@ -276,7 +276,7 @@ class FastRequest(LaneRequest):
         """Run in a thread or greenlet of the pool, which may be long after the request was passed to the pool."""
         if not self._in_flight.holds(self._message.delivery_tag) and self._is_released():
             return _NOT_RUN
-        self.on_accepted(pool.getpid() if hasattr(pool, "getpid") else process.pid, monotonic())
+        self.on_accepted(pool.getpid() if hasattr(pool, "getpid") else os.getpid(), monotonic())
         return run(self._type, self.id, self._request_dict, self._body, None, None)
 
     def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002 - Celery's word

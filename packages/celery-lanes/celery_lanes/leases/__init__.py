@@ -12,6 +12,7 @@ from celery_lanes.leases.reports import (
     REFUSED,
     RELEASED,
     STARTED,
+    PipeEnd,
     Report,
     ReportChannel,
     line_of,

@@ -15,8 +15,7 @@ from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
 
-from celery_lanes.runtime import clock, process, threads
-from celery_lanes.runtime.process import PipeEnd
+from celery_lanes.runtime import clock, threads
 
 #: A write up to this size is atomic, so reports of several processes never interleave (pipe(7)).
 _ATOMIC = 512
@@ -36,6 +35,28 @@ class Report(NamedTuple):
     what: str
     tag: str
     at_s: float
+
+
+class PipeEnd:
+    """One end of a pipe, identified by its file descriptor.
+
+    A task may close files that it does not own. Their descriptors are soon reused, for example for a connection to
+    Redis, which a read or write through the old pipe would corrupt. A process whose pipe is not intact must end.
+    """
+
+    def __init__(self, fileno: int) -> None:
+        self._fileno = fileno
+        self._original = self._identity()
+
+    def is_intact(self) -> bool:
+        try:
+            return self._identity() == self._original
+        except OSError:
+            return False
+
+    def _identity(self) -> tuple[int, int]:
+        found = os.fstat(self._fileno)
+        return found.st_dev, found.st_ino
 
 
 class ReportChannel:
@@ -117,14 +138,14 @@ class Reports:
         self._channel = channel
         self._wakeups = wakeups
         self._apply = apply
-        self._pid = process.pid
+        self._pid = os.getpid()
         self._reading = threads.lock()
         self._poll: Callable[[], None] = self.read_children
 
     @property
     def is_owner(self) -> bool:
         """True in the process that owns the table. A forked child has a copy of it, and a channel to the owner."""
-        return self._pid == process.pid
+        return self._pid == os.getpid()
 
     def send(self, what: str, tag: str) -> None:
         """Report about a message, from the worker's main process or one of its children."""

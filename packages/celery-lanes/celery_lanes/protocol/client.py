@@ -10,6 +10,7 @@ Does not guarantee an order between commands on two connections.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +28,6 @@ from celery_lanes.protocol.messages import Write
 from celery_lanes.protocol.scripts import Command, Script
 from celery_lanes.protocol.timer_verbs import StoredTimer
 from celery_lanes.protocol.verbs import Begun, Noted, Outcome, Read
-from celery_lanes.runtime import process
 from celery_lanes.runtime.threads import run_blocking
 
 P = ParamSpec("P")
@@ -58,7 +58,7 @@ class Store:
         # The connection used last is taken first, so that few are in use. pop and append are atomic, also for threads.
         # A lock could be held by another thread at a fork.
         self._idle: deque[PipelinedConnection] = deque()
-        self._pid = process.pid
+        self._pid = os.getpid()
 
     append = _method(verbs.append)
     turn = _method(verbs.turn)
@@ -279,8 +279,8 @@ class Store:
             self._idle.append(connection)
 
     def _take(self) -> PipelinedConnection:
-        if self._pid != process.pid:  # a forked child must not share its parent's sockets
-            self._pid, self._idle = process.pid, deque()
+        if self._pid != (pid := os.getpid()):  # a forked child must not share its parent's sockets
+            self._pid, self._idle = pid, deque()
         with suppress(IndexError):
             while True:
                 connection = self._idle.pop()
