@@ -597,7 +597,7 @@ IN_PYTHON = (
     Change(
         "settles are forgotten when a fetch fails",
         ACKS,
-        "            self.queued.settles.extendleft(reversed(self._fetch_settles))\n",
+        "            self._fetching.prepend_to(self.queued)\n",
         "",
     ),
     Change(

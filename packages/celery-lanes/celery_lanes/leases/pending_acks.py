@@ -122,32 +122,29 @@ class PendingAcks:
         self._lock = lock
         self.queued = AckBatch()
         self._flushing = AckBatch()  # sent by the background thread, not yet answered
-        self._fetch_settles: list[Lease] = []  # sent with a fetch, not yet answered
-        self._fetch_times = Times()
+        self._fetching = AckBatch()  # settles and times sent with a fetch, not yet answered
         self._next_times_s = 0.0
 
     # -- with the lock held
 
     def settles(self) -> list[Lease]:
         """Every settle that Redis may not have received."""
-        return [*self.queued.settles, *self._flushing.settles, *self._fetch_settles]
+        return [*self.queued.settles, *self._flushing.settles, *self._fetching.settles]
 
     def unheld_ids(self) -> list[str]:
         """The ids of every release, burial and retry that Redis may not have received."""
         return [*self.queued.unheld_ids(), *self._flushing.unheld_ids()]
 
     def fetch_answered(self) -> None:
-        self._fetch_settles = []
-        self._fetch_times = Times()
+        self._fetching = AckBatch()
 
     # -- a fetch carries settles and times
 
     def start_fetch(self) -> list[Lease]:
         """The settles to send. They stay here until `fetch_answered` or `fetch_failed`."""
         with self._lock:
-            self._fetch_settles = list(self.queued.settles)
-            self.queued.settles.clear()
-            return self._fetch_settles
+            self._fetching.settles, self.queued.settles = self.queued.settles, deque()
+            return list(self._fetching.settles)
 
     def times_to_fetch(self) -> Times:
         """The times to send with the fetch; empty if some were sent less than TIMES_EVERY_S ago."""
@@ -155,15 +152,14 @@ class PendingAcks:
         with self._lock:
             if now_s >= self._next_times_s:
                 self._next_times_s = now_s + TIMES_EVERY_S
-                self._fetch_times, self.queued.times = self.queued.times, Times()
-            return self._fetch_times
+                self._fetching.times, self.queued.times = self.queued.times, Times()
+            return self._fetching.times
 
     def fetch_failed(self) -> None:
         """Settles and times are sent again. Settling twice is harmless; times may be counted twice."""
         with self._lock:
-            self.queued.settles.extendleft(reversed(self._fetch_settles))
-            self.queued.times.update(self._fetch_times)
-            self.fetch_answered()
+            self._fetching.prepend_to(self.queued)
+            self._fetching = AckBatch()
 
     # -- the background thread carries everything
 
