@@ -13,7 +13,7 @@ from celery_lanes.cli.context import CommandError, command
 from celery_lanes.cli.formatting import moment, table
 from celery_lanes.cli.group import Group
 from chatlanes.cli.context import BotContext
-from chatlanes.settings import Settings, SettingsError
+from chatlanes.settings import Settings
 from chatlanes.updates.added_bots import new_key
 
 
@@ -30,8 +30,8 @@ def add(lanes: BotContext, path: str | None) -> None:
     token = click.prompt("Token", hide_input=True, err=True) if stdin.isatty() else stdin.readline()
     try:
         added = added_bots.add(token.strip(), path, settings=_settings(lanes))
-    except (added_bots.AddError, SettingsError) as error:
-        raise CommandError(str(error)) from error.__cause__
+    except added_bots.AddError as error:
+        raise CommandError(str(error)) from error.__cause__  # the error of its handler's module
     what = "added" if added.is_new else "was added already:"
     click.echo(f"{what} bot {added.id} (@{added.username}), handled by {added.bot}")
 
@@ -45,11 +45,7 @@ def add(lanes: BotContext, path: str | None) -> None:
 )
 def remove(lanes: BotContext, bot_id: int, drop: bool) -> None:
     """Remove the bot with this id: it is polled no more, and none of its updates is run."""
-    try:
-        is_there = added_bots.remove(bot_id, drop=drop, settings=_settings(lanes))
-    except (added_bots.AddError, SettingsError) as error:
-        raise CommandError(str(error)) from None
-    if not is_there:
+    if not added_bots.remove(bot_id, drop=drop, settings=_settings(lanes)):
         raise CommandError(f"there is no added bot {bot_id}: `chatlanes lanes bots list` shows all")
     click.echo(
         f"removed bot {bot_id}; its waiting updates are "
@@ -61,10 +57,7 @@ def remove(lanes: BotContext, bot_id: int, drop: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def list_(lanes: BotContext, as_json: bool) -> None:
     """Show the added bots: id, name, handler, and when each was added."""
-    try:
-        found = added_bots.list(settings=_settings(lanes))
-    except (added_bots.AddError, SettingsError) as error:
-        raise CommandError(str(error)) from None
+    found = added_bots.list(settings=_settings(lanes))
     if as_json:
         for each in found:
             row = {"id": each.id, "username": each.username, "bot": each.bot, "added_ms": each.added_ms}
@@ -79,19 +72,13 @@ def list_(lanes: BotContext, as_json: bool) -> None:
 @command("key", bots)
 def key(lanes: BotContext) -> None:
     """Print a new key for BOTS_KEY."""
-    try:
-        click.echo(new_key())
-    except SettingsError as error:
-        raise CommandError(str(error)) from None
+    click.echo(new_key())
 
 
 @command("rotate", bots)
 def rotate(lanes: BotContext) -> None:
     """Seal every token with the first key of BOTS_KEY. Afterwards the other keys may be deleted."""
-    try:
-        number = added_bots.rotate(settings=_settings(lanes))
-    except (added_bots.AddError, SettingsError) as error:
-        raise CommandError(str(error)) from None
+    number = added_bots.rotate(settings=_settings(lanes))
     click.echo(f"sealed {number} tokens with the first key of BOTS_KEY")
 
 

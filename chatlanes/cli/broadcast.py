@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, TextIO
@@ -26,9 +26,7 @@ from chatlanes.broadcasts import (
     Broadcasts,
     Call,
     Feeder,
-    RateError,
     RecipientsError,
-    UnknownBroadcastError,
     bots_with,
     checked_rate,
     new_id,
@@ -37,7 +35,7 @@ from chatlanes.broadcasts import (
 from chatlanes.cli.context import BotContext
 from chatlanes.settings import Settings
 from chatlanes.settings.imports import ImportPathError
-from chatlanes.updates.added_bots import NotOpenedError, added_bot
+from chatlanes.updates.added_bots import added_bot
 
 #: The time over which the rate is measured.
 RATE_OVER_S = 1.0
@@ -85,8 +83,6 @@ def start(lanes: BotContext, file: Any, sessions: bool, bot: str | None, **given
     try:
         rate = checked_rate(given["rate"] or settings.broadcast_rate, paid=given["paid"])
         chats = session_chats(lanes.client, settings.bot_id) if sessions else read_recipients(file)
-    except RateError as error:
-        raise CommandError(str(error)) from None
     except RecipientsError as error:
         raise CommandError(f"{file.name}: {error}") from None
     if not chats:
@@ -114,9 +110,9 @@ def status(lanes: BotContext, id_: str | None, watch: bool, as_json: bool, bot: 
     elif watch:
         _watch(broadcasts, id_)
     else:
-        before = _progress(broadcasts, id_)
+        before = broadcasts.progress(id_)
         time.sleep(RATE_OVER_S if before.state == "running" else 0)
-        now = _progress(broadcasts, id_)
+        now = broadcasts.progress(id_)
         rate = (now.done - before.done) / RATE_OVER_S
         echo(json.dumps(as_dict(now, rate)) if as_json else "\n".join(described(now, rate)))
 
@@ -127,9 +123,8 @@ def status(lanes: BotContext, id_: str | None, watch: bool, as_json: bool, bot: 
 def pause(lanes: BotContext, id_: str, bot: str | None) -> None:
     """Stop a broadcast; calls in flight end. No chat waits for it meanwhile."""
     broadcasts = broadcasts_of(lanes, bot, id_)
-    _result(
-        lambda: broadcasts.set_state(id_, "paused", only_from=("running",)), f"paused {id_}", f"{id_} was not running"
-    )
+    is_paused = broadcasts.set_state(id_, "paused", only_from=("running",))
+    click.echo(f"paused {id_}" if is_paused else f"{id_} was not running")
 
 
 @command("resume", broadcast)
@@ -138,10 +133,10 @@ def pause(lanes: BotContext, id_: str, bot: str | None) -> None:
 def resume(lanes: BotContext, id_: str, bot: str | None) -> None:
     """Continue a paused broadcast."""
     feeder = Feeder(lanes.store, settings_of(lanes, bot))
-    if _or_unknown(lambda: feeder.resume(id_)):
+    if feeder.resume(id_):
         click.echo(f"resumed {id_}")
     else:
-        state = _progress(feeder.broadcasts, id_).state
+        state = feeder.broadcasts.progress(id_).state
         click.echo(f"{id_} {_NOT_RESUMED.get(state, 'was not paused')}")
 
 
@@ -151,7 +146,7 @@ def resume(lanes: BotContext, id_: str, bot: str | None) -> None:
 def cancel(lanes: BotContext, id_: str, bot: str | None) -> None:
     """End a broadcast; calls in flight end. It cannot be resumed."""
     feeder = Feeder(lanes.store, settings_of(lanes, bot))
-    _result(lambda: feeder.cancel(id_), f"cancelled {id_}", f"{id_} has ended")
+    click.echo(f"cancelled {id_}" if feeder.cancel(id_) else f"{id_} has ended")
 
 
 @command("report", broadcast)
@@ -164,7 +159,7 @@ def cancel(lanes: BotContext, id_: str, bot: str | None) -> None:
 def report(lanes: BotContext, id_: str, as_csv: bool, only: tuple[str, ...], bot: str | None) -> None:
     """List the chats that were not reached, each with the reason."""
     broadcasts = broadcasts_of(lanes, bot, id_)
-    _progress(broadcasts, id_)
+    broadcasts.progress(id_)  # raises for an unknown one
     if as_csv:
         broadcasts.report(id_, sys.stdout, only)
         return
@@ -192,12 +187,9 @@ def settings_of(lanes: BotContext, bot: str | None, what: str = "a broadcast") -
 
 
 def _added(lanes: BotContext, bot: str) -> list[Settings]:
-    """The added bot of this id, if there is one (BOTS_KEY). Raises CommandError."""
+    """The added bot of this id, if there is one (BOTS_KEY). Raises NotOpenedError."""
     settings = lanes.settings()
-    try:
-        found = added_bot(settings, bot) if settings else None
-    except NotOpenedError as error:
-        raise CommandError(str(error)) from None
+    found = added_bot(settings, bot) if settings else None
     return [found] if found else []
 
 
@@ -247,11 +239,11 @@ def as_dict(progress: BroadcastProgress, rate: float | None = None) -> dict[str,
 
 def _watch(broadcasts: Broadcasts, id_: str) -> None:
     """Show the progress until the broadcast has ended or is paused. In a terminal the lines are replaced."""
-    before, shown = _progress(broadcasts, id_), 0
+    before, shown = broadcasts.progress(id_), 0
     with suppress(KeyboardInterrupt):
         while True:
             time.sleep(RATE_OVER_S)
-            now = _progress(broadcasts, id_)
+            now = broadcasts.progress(id_)
             lines = described(now, (now.done - before.done) / RATE_OVER_S)
             if shown and sys.stdout.isatty():
                 click.echo(f"\x1b[{shown}A\x1b[J", nl=False)
@@ -327,19 +319,3 @@ def params_of(texts: Iterable[str]) -> dict[str, Any]:
         except (ValueError, RecursionError):
             found[name] = value
     return found
-
-
-def _progress(broadcasts: Broadcasts, id_: str) -> BroadcastProgress:
-    found: BroadcastProgress = _or_unknown(lambda: broadcasts.progress(id_))
-    return found
-
-
-def _result(step: Callable[[], bool], done: str, unchanged: str) -> None:
-    click.echo(done if _or_unknown(step) else unchanged)
-
-
-def _or_unknown(step: Callable[[], Any]) -> Any:
-    try:
-        return step()
-    except UnknownBroadcastError as error:
-        raise CommandError(str(error)) from None

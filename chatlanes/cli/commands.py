@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from celery_lanes.cli.group import Group, filled
+from chatlanes.bots import AddError
+from chatlanes.broadcasts import RateError, UnknownBroadcastError
 from chatlanes.cli import metrics
 from chatlanes.cli.bots import bots
 from chatlanes.cli.broadcast import broadcast
@@ -15,6 +17,9 @@ from chatlanes.cli.check import checks
 from chatlanes.cli.context import BotContext
 from chatlanes.cli.outbox import send, sent
 from chatlanes.cli.schedules import schedules
+from chatlanes.outbox import SendError
+from chatlanes.settings import SettingsError
+from chatlanes.updates.added_bots import NotOpenedError
 
 HELP = {
     "": """Show the lanes, handle buried updates, pause and resume, check the deployment.
@@ -41,6 +46,7 @@ class BotCommands(BotContext):
     """Named by the chatlanes app (lanes.install)."""
 
     help: ClassVar[Mapping[str, str]] = HELP
+    errors = (*BotContext.errors, AddError, NotOpenedError, RateError, SendError, SettingsError, UnknownBroadcastError)
 
     @classmethod
     def extend(cls, group: Group) -> None:

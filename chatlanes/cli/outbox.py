@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from celery_lanes.cli.context import CommandError, command
+from celery_lanes.cli.context import command
 from celery_lanes.cli.formatting import echo, moment
 from chatlanes.cli.broadcast import params_of, settings_of, text_of
 from chatlanes.cli.context import BotContext
-from chatlanes.outbox import Outbox, SendError, call_of, find
+from chatlanes.outbox import Outbox, call_of, find
 
 
 @command("send", None, context_settings={"ignore_unknown_options": True})  # the number of a group begins with a hyphen
@@ -38,11 +38,8 @@ def send(
     given = params_of(params)
     if text_file:
         given["text"] = text_of(text_file)
-    try:
-        call = call_of(settings, chat, method, once, given)
-        Outbox(settings).append(call)
-    except SendError as error:
-        raise CommandError(str(error)) from None
+    call = call_of(settings, chat, method, once, given)
+    Outbox(settings).append(call)
     click.echo(call.id)
 
 
@@ -51,10 +48,7 @@ def send(
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def sent(lanes: BotContext, id_: str, as_json: bool) -> None:
     """Show how a call has ended: its result, or why it was not sent. Kept for 48 hours."""
-    try:
-        found = find(lanes.client, id_)
-    except SendError as error:
-        raise CommandError(str(error)) from None
+    found = find(lanes.client, id_)
     if as_json:
         click.echo(json.dumps({**asdict(found), "error": found.error and str(found.error)}))
         return

@@ -64,6 +64,8 @@ class Context:
     words: ClassVar[Words] = NEUTRAL
     #: Of the whole group, and of commands whose help says more than their words.
     help: ClassVar[Mapping[str, str]] = {}
+    #: They end a command with their sentence.
+    errors: ClassVar[tuple[type[Exception], ...]] = (LanesError,)
     #: In the owners of timers that are not named by their lane: those of tasks with an eta.
     unnamed_owners: ClassVar[str] = "task "
     #: Timers from this time on are records that are never due.
@@ -256,7 +258,7 @@ def command(
                 function(ctx.obj, **arguments)
             except RedisError as error:
                 raise NoAnswerError(ctx.obj.no_answer(error)) from None
-            except LanesError as error:
+            except ctx.obj.errors as error:
                 raise CommandError(str(error)) from None
             except CommandError as error:
                 if error.__cause__ is not None:
