@@ -79,8 +79,8 @@ def _sessions(lanes: BotContext, chat: str) -> list[str]:
 
 def _named(lanes: BotContext, prefix: str, chat: str) -> list[str]:
     """The keys with this prefix that belong to the chat, without the prefix."""
-    glob = "".join(f"[{sign}]" if sign in "*?[]\\" else sign for sign in chat)
-    names = (name.decode().removeprefix(prefix) for name in lanes.client.scan_iter(f"{prefix}*{glob}*", count=1000))
+    pattern = f"{prefix}*{keys.literal(chat)}*"
+    names = (name.decode().removeprefix(prefix) for name in lanes.client.scan_iter(pattern, count=1000))
     return [name for name in names if lanes.is_of(name, chat)]
 
 

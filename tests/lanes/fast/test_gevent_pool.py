@@ -14,13 +14,14 @@ pytestmark = pytest.mark.fast("gevent_pool")
 PROGRAM = """
 from gevent import monkey
 monkey.patch_all()
+from types import SimpleNamespace
 import gevent
 from celery.concurrency.gevent import TaskPool
 from gevent.event import Event
-from celery_lanes.fast.gevent_pool import use_slots
+from celery_lanes.fast import gevent_pool
 
 pool = TaskPool(2)
-use_slots(pool)
+gevent_pool.apply(SimpleNamespace(pool=pool))
 pool.start()
 results, pids, go_on = [], [], Event()
 

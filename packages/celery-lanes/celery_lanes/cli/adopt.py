@@ -51,7 +51,7 @@ def adopt(
     lanes.app.loader.import_default_modules()
     _check_ordinary(lanes, queue)
     if to is not None:
-        _check_lane_queue(lanes, to)
+        lanes.check_queue(to)
     adoption = Adoption(lanes.app, queue, Wanted(lane, tasks, to))
     _put_back(adoption, unacked=unacked, dry=dry)
     before = adoption.size()
@@ -74,12 +74,6 @@ def adopt(
         _show_paused(lanes, paused)
     if has_problem:
         click.get_current_context().exit(1)
-
-
-def _check_lane_queue(lanes: Context, queue: str) -> None:
-    known = [name for _, name in lanes.queues]
-    if queue not in known:
-        raise CommandError(f"there is no lane queue {queue}: the queues are {', '.join(known)}")
 
 
 def _check_ordinary(lanes: Context, queue: str) -> None:
@@ -142,7 +136,7 @@ def move_out(lanes: Context, queue: str, to: str) -> None:
     killed and started again.
     """
     lanes.app.loader.import_default_modules()
-    _check_lane_queue(lanes, queue)
+    lanes.check_queue(queue)
     if to in [name for _, name in lanes.queues]:
         raise CommandError(f"{to} is a lane queue: name an ordinary one")
     _check_ordinary(lanes, to)

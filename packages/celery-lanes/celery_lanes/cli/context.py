@@ -158,6 +158,12 @@ class Context:
         """The display name of each queue group."""
         return {group: group for group, _ in self.queues}
 
+    def check_queue(self, queue: str) -> None:
+        """Raises CommandError unless it is a lane queue of the app."""
+        known = [name for _, name in self.queues]
+        if queue not in known:
+            raise CommandError(f"there is no lane queue {queue}: the queues are {', '.join(known)}")
+
     # -- lanes
 
     def checked_lane(self, text: str) -> str:
@@ -194,7 +200,7 @@ class Context:
 
     def timers_of(self, selected: str) -> list[StoredTimer]:
         """The timers of a lane, the next one first. Scans the names of all timers."""
-        glob = re.sub(r"([\\*?\[\]])", r"\\\1", selected)
+        glob = keys.literal(selected)
         owners = {
             entry.decode().partition("\n")[0]
             for pattern in (f"*{glob}*", f"*{self.unnamed_owners}*")

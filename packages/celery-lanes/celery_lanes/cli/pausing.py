@@ -48,7 +48,7 @@ def resume_lane(lanes: Context, lane: str) -> None:
 @_queue
 def pause_queue(lanes: Context, queue: str) -> None:
     """One queue, such as {queue}."""
-    _check_queue(lanes, queue)
+    lanes.check_queue(queue)
     print_result(lanes.store.pause("queue", queue), f"paused {queue}", f"already paused: {queue}")
 
 
@@ -93,12 +93,6 @@ def _last(lanes: Context) -> set[str]:
     """The groups of queues that are read last. They are paused only by their names."""
     declared = lanes.app.amqp.queues
     return {group for group, queue in lanes.queues if declared[queue].queue_arguments.get(LAST_ARGUMENT)}
-
-
-def _check_queue(lanes: Context, queue: str) -> None:
-    known = [name for _, name in lanes.queues]
-    if queue not in known:
-        raise CommandError(f"there is no lane queue {queue}: the queues are {', '.join(known)}")
 
 
 def print_result(is_done: bool, done: str, otherwise: str) -> Any:

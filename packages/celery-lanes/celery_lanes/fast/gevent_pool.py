@@ -73,10 +73,8 @@ class GreenletJob(Greenlet):
 
 def apply(worker: Any) -> None:
     """Change the worker's `celery.concurrency.gevent.TaskPool` before it starts."""
-    use_slots(worker.pool)
+    pool = worker.pool
 
-
-def use_slots(pool: Any) -> None:
     def on_start() -> None:
         pool._pool = GreenletSlots(pool.limit)
         pool._pool_map = pool._pool.running

@@ -11,7 +11,6 @@ Does not guarantee an order between commands on two connections.
 from __future__ import annotations
 
 import os
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -166,7 +165,7 @@ class Store:
 
     def timer_owners(self, prefix: str) -> list[str]:
         """The owners of timers that begin with `prefix`, sorted. Scans all timers, in small steps."""
-        pattern = re.sub(r"([\\*?\[\]])", r"\\\1", prefix) + "*"
+        pattern = keys.literal(prefix) + "*"
         found: Any = run_blocking(lambda: list(self.client.zscan_iter(keys.TIMERS, pattern, count=1000)))
         return sorted({timer.decode().partition("\n")[0] for timer, _ in found})
 

@@ -5,6 +5,8 @@ in one database: apps that share it share the lanes, so each puts its own name i
 Redis Cluster is not supported, because a script uses keys that are not in its KEYS.
 """
 
+import re
+
 #: hash: state, queue, lanes (joined by \n, with limits and rates: `lane_keys`), seq (its place), fence, holder, failed,
 #: died, replayed, held, parked, alive, group, size, open, interrupted, shielded, stopped, unstoppable, taken
 #: (lua/take.lua), turn (it is over its rate: due, ms), marked, gathered
@@ -123,6 +125,11 @@ def lane_keys(lanes: str) -> list[str]:
 def limit_keys(lanes: str) -> list[str]:
     """The keys of the limits of a message, from the same field."""
     return [line.partition(" ")[2] for line in lanes.split("\n") if line.startswith(LIMITED)]
+
+
+def literal(text: str) -> str:
+    """The text in a pattern of Redis, in which it stands for itself."""
+    return re.sub(r"([\\*?\[\]])", r"\\\1", text)
 
 
 def pending(group: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from redis import Redis
 
+from celery_lanes.protocol import keys
 from celery_lanes.protocol.codec import pack_command
 from celery_lanes.protocol.scripts import Argument, quoted, source_of, without_comments
 
@@ -72,7 +73,7 @@ class Prefix:
     def _pattern(self, arguments: Sequence[Argument], at: int) -> Argument:
         if at == 0 or arguments[at - 1] not in ("MATCH", b"MATCH"):
             return arguments[at]
-        return re.sub(r"([\\*?\[\]])", r"\\\1", self.text) + str(arguments[at])
+        return keys.literal(self.text) + str(arguments[at])
 
 
 class PrefixedRedis(Redis):
