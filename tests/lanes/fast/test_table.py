@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import logging
+import re
 from functools import reduce
 from importlib import import_module
 from types import SimpleNamespace
@@ -19,10 +20,10 @@ from tests.support import ROOT
 
 DIGEST = digest_of("celery.concurrency.solo:TaskPool")
 PIECES = (
-    Piece("fits", "", "", {"celery.concurrency.solo:TaskPool": DIGEST}),
-    Piece("differs", "", "", {"celery.concurrency.solo:TaskPool": DIGEST, "celery.concurrency.base:BasePool": "0"}),
-    Piece("is_gone", "", "", {"celery.concurrency.solo:no_such_name": DIGEST}),
-    Piece("of_another_pool", "", "", {"celery.no_such_module:TaskPool": DIGEST}, "celery.concurrency.thread"),
+    Piece("fits", {"celery.concurrency.solo:TaskPool": DIGEST}),
+    Piece("differs", {"celery.concurrency.solo:TaskPool": DIGEST, "celery.concurrency.base:BasePool": "0"}),
+    Piece("is_gone", {"celery.concurrency.solo:no_such_name": DIGEST}),
+    Piece("of_another_pool", {"celery.no_such_module:TaskPool": DIGEST}, "celery.concurrency.thread"),
 )
 
 
@@ -52,10 +53,6 @@ def test_the_digest_is_that_of_the_source_as_inspect_finds_it(name: str) -> None
 
 
 def test_every_piece_is_documented() -> None:
-    rows = [line.split("|")[1:4] for line in (ROOT / "docs" / "fast.md").read_text().splitlines() if "| `" in line]
-    documented = {name.strip(" `"): (replaces.strip(), since.strip()) for name, replaces, since in rows}
-    for piece in table.PIECES:
-        replaces, since = documented.pop(piece.module)
-        assert replaces.startswith(piece.replaces)
-        assert since == piece.since
-    assert documented == {}
+    page = (ROOT / "docs" / "fast.md").read_text()
+    documented = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert sorted(documented) == sorted(piece.module for piece in table.PIECES)

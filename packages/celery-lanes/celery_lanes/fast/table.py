@@ -1,7 +1,7 @@
-"""The table of all replacements: what each replaces, since which Celery, and digests of the code it was written for.
+"""The table of all replacements, each with digests of the code it was written for.
 
 Guarantees that a piece is not applied, and that this is logged, if the installed code has other digests. docs/fast.md
-has the same table, with the gain of each piece.
+says what each piece replaces, and its gain.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ class Piece:
     """
 
     module: str
-    replaces: str
-    since: str
     digests: Mapping[str, str]
     pool: str = ""
 
@@ -105,16 +103,9 @@ def _indent(line: str) -> int:
 
 
 PIECES: tuple[Piece, ...] = (
-    Piece(
-        "gc_tuning",
-        "Python's thresholds of the garbage collector",
-        "any Celery",
-        {},
-    ),
+    Piece("gc_tuning", {}),
     Piece(
         "tracer",
-        "Celery's tracer",
-        "Celery 5.7",
         {
             "celery.app.trace:build_tracer": "b2945aec38e1",
             "celery.app.trace:TraceInfo": "a07fc09754c4",
@@ -134,8 +125,6 @@ PIECES: tuple[Piece, ...] = (
     ),
     Piece(
         "strategy",
-        "Celery's message handler, strategy and request, and kombu's JSON decoder",
-        "Celery 5.7",
         {
             "celery.worker.strategy:default": "7d90575ada5e",
             "celery.worker.consumer.consumer:Consumer.create_task_handler": "292c5a681f10",
@@ -161,8 +150,6 @@ PIECES: tuple[Piece, ...] = (
     ),
     Piece(
         "prefork_pool",
-        "Celery's prefork pool: how jobs, results and reports pass between the processes",
-        "Celery 5.7",
         {
             "celery.concurrency.asynpool:AsynPool._create_worker_process": "3b0b7a4191fd",
             "celery.concurrency.asynpool:AsynPool.WorkerProcess": "8528109f1424",
@@ -191,8 +178,6 @@ PIECES: tuple[Piece, ...] = (
     ),
     Piece(
         "thread_pool",
-        "how Celery's thread pool runs tasks that wait in coroutines",
-        "Celery 5.7",
         {
             "celery.concurrency.thread:TaskPool": "9cca18119cb9",
             "celery.concurrency.base:apply_target": "587f70580295",
@@ -202,8 +187,6 @@ PIECES: tuple[Piece, ...] = (
     ),
     Piece(
         "gevent_pool",
-        "gevent's Pool in Celery's gevent pool",
-        "Celery 5.7",
         {
             "celery.concurrency.gevent:TaskPool": "c8acbe799e27",
             "celery.concurrency.gevent:apply_target": "f0c8d0f43820",
