@@ -3,8 +3,7 @@
 Does what Celery does (log line, signal, event, revoked messages, the worker's state), but decodes the body once instead
 of twice. Guarantees that every attribute that Celery, its events and `celery inspect` read has the same value, and that
 a released message never starts: this is checked when a thread or greenlet is about to run it. Celery still handles
-messages of another protocol, content type or encoding, messages with an eta, an expiry or stamps, and tasks with their
-own strategy or request class.
+all other messages (`arguments_in`), and tasks with their own strategy or request class.
 """
 
 from __future__ import annotations

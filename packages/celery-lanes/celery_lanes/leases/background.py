@@ -5,9 +5,6 @@ renewed while their messages are in flight, and some worker sweeps within a seco
 is running and reaches Redis. A sweep is one script: a worker that dies in the middle of it leaves nothing half done.
 Does not guarantee this while C code holds the GIL for longer than a lease: use prefork for such handlers. Exits the
 process if a task has closed the worker's file descriptors.
-
-Each broker has one in-flight table and one background thread in a process, created on first use. A forked child never
-gets its parent's table, whose locks and messages belong to the parent.
 """
 
 from __future__ import annotations
@@ -305,7 +302,9 @@ _threads: dict[InFlight, BackgroundThread] = {}
 def in_flight_of(
     connection: Connection, make_channel: Callable[[], ReportChannel] = ReportChannel, words: Words = NEUTRAL
 ) -> InFlight:
-    """The in-flight table for the broker of a kombu connection. The first call creates it. Raises Misconfigured."""
+    """This process' in-flight table for the broker of a kombu connection. The first call creates it. A forked child
+    never gets its parent's, whose locks and messages belong to the parent. Raises Misconfigured.
+    """
     # kombu switches to the next Sentinel when one does not answer; all of them lead to the same broker.
     options = connection.transport_options
     key = (os.getpid(), ";".join(connection.alt) or connection.as_uri(), options.get("global_keyprefix") or "")

@@ -338,12 +338,7 @@ class InFlight:
         return Terminating.BURIED
 
     def evict(self, tag: str, delay_ms: int | None, problem: dict[str, Any] | None) -> bool:
-        """Take a message from the handler that runs it: retry it after `delay_ms`, or bury it if that is None. If
-        `problem` is None, release it uncounted.
-
-        From now on this worker treats the lease as lost, even before Redis has the ack. The slot stays taken until the
-        handler ends.
-        """
+        """As Delivery.evict. This worker treats the lease as lost even before Redis has the ack."""
         with self._lock:
             message = self._valid(tag)
             if message is not None:

@@ -2,10 +2,7 @@
 
 Guarantees that each ack stays here until Redis has answered it, whether a fetch or the background thread sends it.
 Otherwise a reconcile would release its message as one that was never received, and it would run again. If the process
-dies, the acks are lost: the leases expire and the messages run again.
-
-Times are counted in histogram buckets, so that the cost of a measurement does not grow with their number, and Redis
-adds up what all workers send. A worker that is killed may not have sent its last second.
+dies, the acks are lost: the leases expire and the messages run again. The times of its last second may be lost, too.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ LOST, RUNS = "lost", "runs"
 
 
 class Times(Counter[str]):
-    """Field of keys.TIMES -> count, or µs."""
+    """Field of keys.TIMES -> count, or µs: the buckets of histograms, in which Redis adds up those of all workers."""
 
     def note(self, what: str, queue: str, seconds: float) -> None:
         names = _fields(what, queue)

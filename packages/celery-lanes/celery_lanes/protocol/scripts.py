@@ -1,12 +1,10 @@
 """Loads Lua verbs and binds their arguments by the names in their headers.
 
-Guarantees that a call which does not match the header raises TypeError before anything is sent.
-In a header, `-- ARGV  holder lease_ms` names the fixed arguments, `--       then id fence, …` the group that repeats,
-and `-- With  gaps ending` the chunks of lua/lib that the file needs after the prelude. Of these chunks, a script has
-those definitions that its verb reaches, because Redis builds every function of a script again in each call.
-So only scripts that pack or read timers have the texts of the app (`use_texts`). For the same reason a script has the
-values of its constants instead of their names: a function is built faster without them. The functions that a header
-names after `-- Seldom`, and what only they reach, are built when one of them is first called.
+Guarantees that a call which does not match the header raises TypeError before anything is sent. In a header,
+`-- ARGV  holder lease_ms` names the fixed arguments, `--       then id fence, …` the group that repeats, `-- With` the
+chunks of lua/lib that the file needs after the prelude, and `-- Seldom` functions that are built when one of them is
+first called. Redis builds every function of a script again in each call. So a script has only the definitions that its
+verb reaches, and the values of its constants instead of their names.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Checks that a Redis server is fit for lanes, and finds out how durable its writes are.
+"""Checks that a Redis server is fit for lanes, with one sentence for each problem, and how durable its writes are.
 
-Guarantees one sentence for each problem. If a managed server hides its configuration (CONFIG is forbidden), the
-sentence names the unknown setting.
-
-Several servers answer WAITAOF before they fsync (docs/redis.md), so it is tested. Guarantees that a server passes only
-if each of several writes waited as long as it must on a server that syncs once a second. The test takes 4 s. Its result
-is stored in a key with the run id of the server, so it runs once for each start of a server. Does not guarantee that
-every server that waits passes: a slow network or disk may prevent it.
+Several servers answer WAITAOF before they fsync (docs/redis.md), so it is tested, for 4 s after each start of a server.
+Guarantees that a server passes only if each of several writes waited as long as it must on a server that syncs once a
+second. Does not guarantee that every server that waits passes: a slow network or disk may prevent it.
 """
 
 from __future__ import annotations

@@ -98,10 +98,8 @@ def advance(
     until_ms: int = 0,
     messages: Sequence[NewMessage] = (),
 ) -> Command[bool]:
-    """Appends the messages of a schedule's occurrences up to `until_ms`, and replaces its record, in one step.
-
-    False, and nothing was changed: the record is not `known`, so another process has done it, or `until_ms` is
-    still to come by Redis' clock. An empty `record` removes the schedule.
+    """Appends the messages of a schedule's occurrences up to `until_ms`, and replaces its record, in one step. False:
+    nothing was changed (lua/advance.lua). An empty `record` removes the schedule.
     """
     rows = [(each.id, each.queue, each.stored, joined_lanes(each.lanes)) for each in messages]
     schedule = timer_key(owner, name)

@@ -185,11 +185,8 @@ def turn(
     last_room: int = 0,
     times: Mapping[str, int] | None = None,
 ) -> Command[Fetched]:
-    """Settles (id, fence) pairs and leases up to `room` ready messages, in one step. Examines at most 64 ids more than
-    fit. `times` is added to the counters in Redis (pending_acks.py).
-
-    The `first` queues are emptied before the others are read. The `last` ones are read when all others are empty, and
-    if fewer than `last_room` messages were leased until then.
+    """Settles (id, fence) pairs and leases up to `room` ready messages, in one step (lua/turn.lua). Examines at most 64
+    ids more than fit. `times` is added to the counters in Redis (pending_acks.py).
     """
     return verb(
         "turn",
@@ -293,10 +290,7 @@ class Swept:
 
 
 def sweep(lease_ms: int, holder: str = "", slots: int = 0) -> Command[Swept]:
-    """Takes back expired leases and makes due retries ready: at most SWEEP_LIMIT of each.
-
-    `holder` is recorded as a worker that is alive and has this many `slots`, for people to look at.
-    """
+    """Takes back expired leases and makes due retries ready: at most SWEEP_LIMIT of each (lua/sweep.lua)."""
     return verb("sweep", _swept, lease_ms=lease_ms, limit=SWEEP_LIMIT, holder=holder, slots=slots)
 
 
