@@ -222,7 +222,8 @@ class GaveUpError(Exception):
 
 
 class Retry:
-    """Retries calls to one server, Telegram or Redis. `trouble` is the last error while calls fail.
+    """Retries calls to one server, Telegram or Redis, after errors of the type `retried` only. The pause doubles up to
+    `longest_s`, with jitter. `trouble` is the last error while calls fail.
 
     `advice` says what to do about an error; empty: nothing to add.
     Gives up after `give_up_after_s` of failures without a success; None: never.

@@ -76,8 +76,10 @@ def start_log(instance: Any, **_: Any) -> None:
 
 
 @signals.celeryd_init.connect(weak=False)
-def check_queues(instance: Any, options: dict[str, Any], **_: Any) -> None:
-    """An unknown queue ends the worker with one sentence; Celery itself would print a traceback."""
+def read_queue_options(instance: Any, options: dict[str, Any], **_: Any) -> None:
+    """Keeps -Q and -X for the handlers below. An unknown queue ends the worker with one sentence; Celery itself would
+    print a traceback.
+    """
     requested, excluded = (maybe_list(options.get(option)) or [] for option in ("queues", "exclude_queues"))
     instance.requested_queues, instance.excluded_queues = frozenset(requested), frozenset(excluded)
     if sentence := unknown([*requested, *excluded], set(app.amqp.queues)):

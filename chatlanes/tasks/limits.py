@@ -153,7 +153,7 @@ class _WatchedRun:
 
 
 class SlowRuns:
-    """The runs of one process."""
+    """The runs of one process, which warns once of each place in a bot's code that holds its lane."""
 
     def __init__(self) -> None:
         self._runs: dict[int, _WatchedRun] = {}

@@ -207,9 +207,11 @@ def die(self: Any, how: str, times: int) -> None:
     record("end", self.request.id)
 
 
-def die_always(self: Any) -> NoReturn:
-    """Kill the own process in each run."""
+def die_always(self: Any, gate: str | None = None) -> NoReturn:
+    """Kill the own process in each run; not in the second one before the gate is open."""
     record("start", self.request.id)
+    if gate is not None and self.delivery.died:
+        wait_at(gate)
     _die("killed")
 
 

@@ -124,10 +124,10 @@ def test_tls_checks_certificates(tmp_path: Path) -> None:
 def test_worker_of_any_queue_also_reads_the_queues_for_payments_and_broadcasts(tmp_path: Path) -> None:
     program = (
         "from types import SimpleNamespace as New\n"
-        "from chatlanes.tasks.app import app, check_queues, read_further_queues\n"
+        "from chatlanes.tasks.app import app, read_queue_options, read_further_queues\n"
         "def read(*selected, without=()):\n"
         "    worker = New(app=app)\n"
-        "    check_queues(instance=worker, options={'exclude_queues': without})\n"
+        "    read_queue_options(instance=worker, options={'exclude_queues': without})\n"
         "    app.amqp.queues.select(selected)\n"
         "    read_further_queues(instance=worker)\n"
         "    print(*sorted(app.amqp.queues.consume_from), sep=',')\n"

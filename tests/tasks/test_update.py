@@ -30,7 +30,7 @@ from chatlanes.logs import Secrets
 from chatlanes.logs.errors import LONGEST_MESSAGE, LONGEST_TRACEBACK, problem_of
 from chatlanes.settings import Settings, load
 from chatlanes.tasks import bots as served_bots
-from chatlanes.tasks import limits, settlement, update
+from chatlanes.tasks import broadcasts, limits, settlement, update
 from chatlanes.tasks.bots import Bots, ServedBot
 from chatlanes.tasks.limits import Limits
 from chatlanes.tasks.settlement import decide
@@ -502,3 +502,10 @@ def test_update_of_an_unknown_bot_stays_in_its_lane(
 def test_an_interrupted_run_is_not_a_failure_in_its_trace() -> None:
     interruption = Retry(exc=Interrupted("a newer update"), when=0)
     assert settlement.ending_of(interruption) == Ending({"outcome": "interrupted"}, None)
+
+
+def test_a_task_that_came_through_no_lane_says_what_to_do() -> None:
+    with pytest.raises(LookupError, match="an update runs in its lane"):
+        update.update({"update_id": 1})
+    with pytest.raises(LookupError, match="broadcast 1:news cannot be fed here: it has no lane"):
+        broadcasts.feed_broadcast("1:news")

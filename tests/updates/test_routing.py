@@ -303,7 +303,6 @@ def test_custom_function_is_imported_once(own):
     own("own_order", "print('imported')\ndef keys(update): return ['shop:é', 'shop:é', str(update['n'])]")
     code = """
 import json
-from chatlanes.settings.imports import ImportPathError
 from chatlanes.updates.routing import keys_of
 for n in range(3):
     print(json.dumps(keys_of({"n": n}, "own_order:keys")))

@@ -101,7 +101,7 @@ class ArrivedUpdates:
 
     @property
     def _place(self) -> int | None:
-        """How far the handler has come. None: in a hook, or without a lane, nothing is taken."""
+        """How far the handler has come. None: in a hook, or in a test, nothing is taken."""
         journal = self._ctx.api.journal if isinstance(self._ctx.api, Calls) else None
         return None if journal is None or journal.is_of_hook else journal.progress
 

@@ -98,7 +98,7 @@ class SentRequest(NamedTuple):
 
 
 class PlainSender:
-    """Makes requests with any Api, without journal and flood control, as in a task that has no lane."""
+    """Makes requests with any Api, without journal and flood control, as in a test or the hook of an evicted run."""
 
     def __init__(self, api: Api) -> None:
         self._api = api

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,26 @@ def test_a_child_that_is_late_asks_redis_before_it_starts(lanes: Lanes, monkeypa
     delivery.deadline_s = clock.now_s() - 1
     with pytest.raises(LeaseLost):
         delivery.start()
+
+
+@pytest.mark.parametrize("is_settled", [True, False])
+def test_a_run_that_was_lost_before_its_process_listened_does_not_start(lanes: Lanes, is_settled: bool) -> None:
+    # Given a message that was handed out before this process listened for interrupts
+    delivery = handed_out(lanes, starts=False)
+    delivery.is_interruptible = True
+    listener = lanes.interrupt_listener
+    listener.start()
+    until(lambda: listener._subscribed_s < inf)
+    # When it was lost meanwhile, and perhaps settled by another worker
+    lose(lanes, delivery)
+    if is_settled:
+        [other] = lanes.store.turn(["q"], holder="other", lease_ms=LEASE_MS, room=1).leased
+        lanes.store.turn(["q"], holder="other", lease_ms=LEASE_MS, room=0, settles=[(other.id, other.fence)])
+        assert not lanes.store.client.exists(keys.message("a"))
+    # Then it does not start
+    with pytest.raises(LeaseLost):
+        delivery.start()
+    assert delivery.is_lost()
 
 
 def test_a_released_run_makes_no_further_call(lanes: Lanes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,7 +126,7 @@ def test_a_process_that_listens_asks_nothing(redis_url: str, monkeypatch: pytest
     told: list[str] = []
 
     def watch(tag: str, handed_out_s: float) -> bool:
-        return listener.watch(tag, (lambda: told.append(tag), lambda _: told.append(f"{tag} asks")), handed_out_s)
+        return listener.watch(tag, lambda: told.append(tag), lambda _: told.append(f"{tag} asks"), handed_out_s)
 
     # Given a first run, and a process that does not listen yet
     assert watch("a#1", clock.now_s()) is True

@@ -78,7 +78,7 @@ def test_an_interrupt_of_an_idle_child_changes_nothing(lab: Lab) -> None:
 
 @pytest.mark.parametrize(
     ("task", "options"),
-    [("run", {"kwargs": {"gate": "never"}, "time_limit": LIMIT_S / 2}), ("die_always", {})],
+    [("run", {"kwargs": {"gate": "never"}, "time_limit": LIMIT_S}), ("die_always", {"kwargs": {"gate": "seen"}})],
     ids=["limit", "killed"],
 )
 def test_a_task_fails_once_with_its_last_death(
@@ -90,7 +90,11 @@ def test_a_task_fails_once_with_its_last_death(
     on_error = plain.si().set(queue=ORDINARY_QUEUE, task_id="on-error")
     lab.send("m", ["lane"], task=task, link_error=on_error, **options)
     lab.worker("prefork", 1)
-    # When it is buried after its second death, Then it has failed, and the callback has run once
+    # When its first run has died, Then it has no result
+    until(lambda: ids(lab.history, "start").count("m") == 2)
+    assert lab.app.AsyncResult("m").state == "PENDING"
+    lab.open("seen")
+    # And when it is buried, Then it has failed, and the callback has run once
     until(lambda: lab.dead() == ["m"])
     until(lambda: lab.app.AsyncResult("m").state == "FAILURE")
     plain.apply_async(queue=ORDINARY_QUEUE, task_id="last")

@@ -268,9 +268,10 @@ def holds(message_id: str, fence: str) -> Command[bool]:
     return Command(None, asked, lambda found: found == [b"leased", fence.encode()])
 
 
-def times_interrupted(message_id: str) -> Command[int]:
-    """How often newer messages have ended runs of this message."""
-    return Command(None, ["HGET", keys.message(message_id), "interrupted"], lambda count: int(count or 0))
+def times_interrupted(message_id: str) -> Command[int | None]:
+    """How often newer messages have ended runs of this message; None if it has been settled."""
+    asked: list[Argument] = ["HMGET", keys.message(message_id), "state", "interrupted"]
+    return Command(None, asked, lambda found: int(found[1] or 0) if found[0] else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,12 +165,13 @@ class Delivery:
         """
         handed_out_s = self.deadline_s - self.lanes.in_flight.lease_s
         arrivals = (self._arrivals.notify, self._arrivals.look) if self._arrivals else None
-        calls = self.interrupt, self._find_interrupt
-        if not self.lanes.interrupt_listener.watch(self.tag, calls, handed_out_s, arrivals):
-            self._find_interrupt(self.lanes.store)
-        if self.is_interrupted:
+        listener, store = self.lanes.interrupt_listener, self.lanes.store
+        is_known = listener.watch(self.tag, self.interrupt, self._find_missed_interrupt, handed_out_s, arrivals)
+        if not is_known:
+            self._find_missed_interrupt(store)
+        if self.is_interrupted or not (is_known or store.holds(self.id, self.fence)):
             self.end_listening()
-            raise self._lost()
+            raise self._lost() if self.is_interrupted else self._refused()
 
     def _begin_arrivals(self, arrivals: Arrivals) -> None:
         try:
@@ -420,11 +421,13 @@ class Delivery:
         way: then the run learns it here.
         """
         with suppress(RedisError):
-            self._find_interrupt(self.lanes.store)
+            if (self.lanes.store.times_interrupted(self.id) or 0) > self.interrupted:
+                self.interrupt()
 
-    def _find_interrupt(self, store: Store) -> None:
-        """Interrupt this run if a newer message has ended it. A lease that is over for another reason is LeaseLost."""
-        if store.times_interrupted(self.id) > self.interrupted:
+    def _find_missed_interrupt(self, store: Store) -> None:
+        """Interrupt this run if a newer message has ended it. If its message has been settled, one may have."""
+        times = store.times_interrupted(self.id)
+        if times is None or times > self.interrupted:
             self.interrupt()
 
     def _refused(self) -> LeaseLost:
@@ -490,8 +493,6 @@ _AGAIN_AFTER_S = 1.0
 _CHECK_EVERY_S = 15.0
 #: Ends a notice that is not of an interrupt (joining.lua).
 ARRIVED = " arrived"
-#: Called when a run is interrupted, and when it may have been interrupted unnoticed.
-RunCalls = tuple[Callable[[], None], Callable[[Store], None]]
 #: Called when a message has arrived, and when one may have arrived unnoticed.
 ArrivalCalls = tuple[Callable[[], None], Callable[[Store], None]]
 #: How many notices without a run are remembered: of runs that have not begun yet, or are those of another child.
@@ -510,7 +511,7 @@ class InterruptListener:
         self._holder = holder
         self._connect = connect
         self._lock = threads.lock()
-        self._runs: dict[str, RunCalls] = {}  # by tag
+        self._runs: dict[str, tuple[Callable[[], None], Callable[[Store], None]]] = {}  # by tag
         self._arrivals: dict[str, ArrivalCalls] = {}  # by tag
         self._early: dict[str, None] = {}  # the tags of notices that arrived before their run began
         self._subscribed_s = inf  # clock.now_s
@@ -523,21 +524,28 @@ class InterruptListener:
         if starts:
             threads.start_thread(self._listen)
 
-    def watch(self, tag: str, calls: RunCalls, handed_out_s: float, arrivals: ArrivalCalls | None = None) -> bool:
-        """Make the first of `calls` when the run with this tag, which was handed out no earlier than `handed_out_s`
+    def watch(
+        self,
+        tag: str,
+        interrupt: Callable[[], None],
+        find_missed: Callable[[Store], None],
+        handed_out_s: float,
+        arrivals: ArrivalCalls | None = None,
+    ) -> bool:
+        """Call `interrupt` when the run with this tag, which was handed out no earlier than `handed_out_s`
         (clock.now_s), is interrupted: on another thread, or now if it has been. `arrivals` are called likewise.
 
-        False: it may have been interrupted before this process listened, so the caller makes the second one. A process
-        that does not listen yet makes that of its runs when it does.
+        False: an interrupt may have been missed, so the caller calls `find_missed`. A process that does not listen yet
+        calls it for each of its runs when it does.
         """
         with self._lock:
-            self._runs[tag] = calls
+            self._runs[tag] = interrupt, find_missed
             if arrivals is not None:
                 self._arrivals[tag] = arrivals
             is_early = self._early.pop(tag, self) is None
         self.start()
         if is_early:
-            calls[0]()
+            interrupt()
         return self._subscribed_s == inf or self._subscribed_s < handed_out_s
 
     def forget(self, tag: str) -> None:
@@ -585,8 +593,13 @@ class InterruptListener:
         """Notices were lost while this process was not subscribed."""
         with self._lock:
             calls = [*self._arrivals.values(), *self._runs.values()]
-        for _, find in calls:
-            find(store)
+        for _, find_missed in calls:
+            try:
+                find_missed(store)
+            except (RedisError, OSError):
+                raise
+            except Exception:
+                logger.exception("lanes: a run was not told of its interrupt")
 
     def _interrupt(self, tag: str) -> None:
         with self._lock:

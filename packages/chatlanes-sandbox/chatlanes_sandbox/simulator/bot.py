@@ -46,7 +46,7 @@ class AnswerOrder:
 
     def __init__(self) -> None:
         self._numbers: defaultdict[str, deque[int]] = defaultdict(lambda: deque(maxlen=KEPT_PER_CHAT))
-        self._highest: Counter[str] = Counter()
+        self._highest: defaultdict[str, int] = defaultdict(lambda: -1)
         self._total = self._late = self._duplicates = 0
 
     def add(self, method: str, params: dict[str, Any]) -> None:
