@@ -13,7 +13,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 from celery_lanes.errors import LanesError, LeaseLost, RedisAway
 from chatlanes import traces
 from chatlanes.bot.calls.journal import IN_STEP, CallJournal, JournaledCall, StepError, Uncertain
-from chatlanes.bot.calls.run_calls import Api, Calls, ending_of, has_begun
+from chatlanes.bot.calls.run_calls import Api, Calls, Lifecycle, ending_of, has_begun
 from chatlanes.bot.event_loop import blocking_executor, finished, is_async, is_in_coroutine
 from chatlanes.bot.session import SessionError, check_keys, encode
 from chatlanes.bot.stored import Stored
@@ -72,7 +72,7 @@ class Step:
     ) -> None:
         self.name, self.function = name, function
         self._api, self._journal, self._uncertain = api, journal, uncertain
-        self._life = api.life if isinstance(api, Calls) else None
+        self._life = api.life if isinstance(api, Calls) else Lifecycle()
         self._begun: JournaledCall | None = None
         self._span: traces.NoSpan = traces.NO_SPAN
 
@@ -80,7 +80,7 @@ class Step:
         """The function's result, or in a coroutine an awaitable of it."""
         if is_in_coroutine():
             coroutine = self._soon()
-            if self._life is not None:
+            if isinstance(self._api, Calls):
                 self._life.expect_await(f"ctx.step({self.name!r}, …)", partial(has_begun, coroutine))
             return coroutine
         if is_async(self.function):
@@ -91,7 +91,7 @@ class Step:
             return self._called()
 
     async def _soon(self) -> Any:
-        with self._traced(), self._life.tracked() if self._life else nullcontext():
+        with self._traced(), self._life.tracked():
             if not is_async(self.function):
                 return await finished(blocking_executor().call(self._called))
             return await self._awaited()
