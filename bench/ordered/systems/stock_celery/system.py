@@ -17,5 +17,6 @@ SYSTEM = System(
     ),
     producer=("{bin}/python", "{home}/produce.py"),
     processes=SLOTS,
-    avoid="none: a message that returns by `visibility_timeout` joins the queue again without regard to the order",
+    avoid="none: a message between BRPOP and its entry in `unacked` is gone if its process dies, and one that returns "
+    "by `visibility_timeout` joins the queue again without regard to the order",
 )
