@@ -697,10 +697,10 @@ IN_PYTHON = (
         "acks_late = reject_on_worker_lost = False",
     ),
     Change(
-        "a hard time limit settles the message",
+        "a hard time limit is not counted as a death",
         REQUEST,
-        "acks_on_timeout = False",
-        "acks_on_timeout = True",
+        "release(self._message.delivery_tag, died=True)",
+        "release(self._message.delivery_tag)",
     ),
     Change(
         "a request runs although its message was released",

@@ -28,7 +28,7 @@ from celery_lanes.transport import publish, release_5_6
 from celery_lanes.transport.routing import LaneQueues, LaneRouter
 from celery_lanes.transport.transport import LanesConnection, LanesTransport
 from celery_lanes.words import NEUTRAL, Words
-from celery_lanes.worker.delivery import InterruptListener
+from celery_lanes.worker.interrupt_listener import InterruptListener
 from celery_lanes.worker.pools import adapt_pool, end_with_parent
 from celery_lanes.worker.request import ReceiveLeased
 from celery_lanes.worker.shutdown import ShutdownStep, force_exits, is_stopping, share_with_children

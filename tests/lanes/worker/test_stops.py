@@ -11,8 +11,8 @@ from redis import Redis
 import celery_lanes as lanes
 from celery_lanes.protocol import connect, keys
 from celery_lanes.runtime import clock
-from celery_lanes.worker import delivery
-from celery_lanes.worker.delivery import InterruptListener
+from celery_lanes.worker import interrupt_listener
+from celery_lanes.worker.interrupt_listener import InterruptListener
 from tests.support.history import ids
 from tests.support.lab import Lab, LabMaker
 from tests.support.waiting import until
@@ -120,7 +120,7 @@ def test_a_run_that_has_not_begun_is_not_begun(make_lab: LabMaker) -> None:
 
 
 def test_a_process_that_listens_asks_nothing(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "_MOST_EARLY", 2)
+    monkeypatch.setattr(interrupt_listener, "_MOST_EARLY", 2)
     client = connect(redis_url)
     listener = InterruptListener("me", lambda: Redis.from_url(redis_url))
     told: list[str] = []

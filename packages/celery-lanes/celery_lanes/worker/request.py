@@ -46,8 +46,6 @@ class LeasedTask(Proxy):
     __slots__ = ()
     #: The message is settled when the task has ended, and released when its process has died.
     acks_late = reject_on_worker_lost = True
-    #: A hard time limit kills the process: this counts as a death, not as the end of the run.
-    acks_on_timeout = False
 
     def __init__(self, task: Any) -> None:
         super().__init__(lambda: task)
